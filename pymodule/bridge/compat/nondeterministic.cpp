@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <array>
 
+#include "compat/operator_names.h"
+
 namespace openreg {
 
 namespace {
@@ -20,10 +22,8 @@ bool reduces(Arguments arguments) { // nll_loss2d: without a reduction it adds n
   return arguments[3].toInt() != at::Reduction::None;
 }
 
-constexpr int64_t kModeMax = 2; // embedding_bag's mode "max"
-
 bool takes_dense_maximum(Arguments arguments) { // _embedding_bag_dense_backward
-  return arguments[7].toInt() == kModeMax;
+  return arguments[7].toInt() == kBagMaximum;
 }
 
 bool accumulates(Arguments arguments) { // put_: the CPU's kernel alerts for the rest

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -46,6 +47,9 @@ HostArguments host_arguments(std::string_view name, std::string_view overload);
 // Whether CUDA's kernel of an operator refuses CPU tensors without dimensions in the argument of
 // this index, although it takes them in another: addcmul.
 bool refuses_host_scalar(std::string_view name, size_t argument);
+
+// The mode of an embedding bag that takes the maximum of each bag.
+inline constexpr int64_t kBagMaximum = 2;
 
 // Composites that fail on device tensors, because they check the device or call CPU kernels
 // directly. Boxed launches run them on twins.

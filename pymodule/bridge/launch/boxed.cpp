@@ -19,7 +19,6 @@
 
 #include "launch/boxed_operator.h"
 #include "launch/by_dtype.h"
-#include "compat/cuda_dtypes.h"
 #include "compat/nondeterministic.h"
 #include "compat/operator_names.h"
 #include "launch/ignore_warnings.h"
@@ -115,8 +114,7 @@ c10::KernelFunction make_kernel(const OperatorHandle &op, DispatchKey key, Dispa
     return c10::KernelFunction::makeFromBoxedFunctor(
         std::make_unique<WiderState>(op, std::move(launch)));
   }
-  return ByDtype::is_needed(op.operator_name()) ||
-                 !widened_rows(op.operator_name().name, key).empty()
+  return ByDtype::is_needed(op.operator_name(), key)
              ? c10::KernelFunction::makeFromBoxedFunctor(
                    std::make_unique<ByDtypeKernel>(op, key, std::move(launch)))
              : launch;

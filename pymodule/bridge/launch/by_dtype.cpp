@@ -307,8 +307,8 @@ ByDtype::ByDtype(const c10::OperatorHandle &op, c10::DispatchKey key)
 
 ByDtype::~ByDtype() = default;
 
-bool ByDtype::is_needed(const c10::OperatorName &name) {
-  return !widened_rows(name.name).empty() || !refused_rows(name.name).empty();
+bool ByDtype::is_needed(const c10::OperatorName &name, c10::DispatchKey key) {
+  return !widened_rows(name.name, key).empty() || !refused_rows(name.name).empty();
 }
 
 bool ByDtype::run(torch::jit::Stack *stack) const {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/device_type.h"
 #include "core/dtypes.h"
 
 namespace openreg {
@@ -48,8 +49,8 @@ public:
   ByDtype(const c10::OperatorHandle &op, c10::DispatchKey key);
   ~ByDtype();
 
-  // Whether the tables have rows for an operator.
-  static bool is_needed(const c10::OperatorName &name);
+  // Whether the tables have rows for an operator under a key.
+  static bool is_needed(const c10::OperatorName &name, c10::DispatchKey key = kDeviceKeys.dense);
 
   // The bits of all dtypes that have a row.
   uint64_t bits() const { return bits_; }

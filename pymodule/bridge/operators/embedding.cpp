@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "compat/operator_names.h"
 #include "core/registration.h"
 #include "launch/host_operator.h"
 #include "launch/typed.h"
@@ -23,8 +24,6 @@ namespace ops = at::_ops;
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-
-constexpr int64_t kMaximumOfBags = 2;
 
 bool is_half(const Tensor &tensor) {
   return c10::isReducedFloatingType(tensor.scalar_type());
@@ -63,7 +62,7 @@ Tensor bags_on_host(const Tensor &gradient, const Tensor &indices, const Tensor 
     return at::_embedding_bag_backward(of_bags, indices, offsets, bags, sizes, largest, count,
                                        scale_grad_by_freq, mode, sparse, of_samples, padding_idx);
   };
-  if (!is_half(gradient) || sparse || mode == kMaximumOfBags) {
+  if (!is_half(gradient) || sparse || mode == kBagMaximum) {
     return backward(gradient, weights);
   }
   const auto wide = is_given(weights) ? OptionalTensor(weights->to(at::kFloat)) : std::nullopt;
@@ -74,7 +73,7 @@ Tensor embedding_bag_backward(const Tensor &gradient, const Tensor &indices, con
                               const Tensor &bags, const Tensor &sizes, const Tensor &largest,
                               c10::SymInt count, bool scale_grad_by_freq, int64_t mode, bool sparse,
                               const OptionalTensor &weights, int64_t padding_idx) {
-  if (mode == kMaximumOfBags) {
+  if (mode == kBagMaximum) {
     at::globalContext().alertNotDeterministic("embedding_bag_backward_cuda_max");
   }
   return launch_host<&bags_on_host>(

@@ -16,6 +16,7 @@
 #include <tuple>
 #include <utility>
 
+#include "compat/operator_names.h"
 #include "core/registration.h"
 #include "launch/host_operator.h"
 
@@ -26,8 +27,6 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-
-constexpr int64_t kModeMax = 2;
 
 // Returns the number of the bag of each index. `begins` has the first position of each bag.
 Tensor bag_of_each(const Tensor &indices, const Tensor &begins, at::ScalarType dtype) {
@@ -56,7 +55,7 @@ Four bag_on_host(const Tensor &weight, const Tensor &indices, const Tensor &offs
   if (indices.numel() > 0) {
     sizes.index_add_(0, bags, indices.ne(padding_idx).to(dtype));
   }
-  if (mode != kModeMax) {
+  if (mode != kBagMaximum) {
     largest = at::empty({0}, options);
   }
   return {std::move(output), std::move(bags), std::move(sizes), std::move(largest)};

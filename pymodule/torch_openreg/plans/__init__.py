@@ -9,7 +9,7 @@ PyTorch's CUDA build runs without a GPU, and built-in plans.
 - ``signature.py``: describes a call.
 - ``client.py``: asks the planner.
 - ``sharing.py``: starts the planner, or connects to the one of the device group.
-- ``planner.py``: the planner's program.
+- ``planner.py``: the planner's program. ``server.py`` is its connections to several processes.
 - ``builtin/``: the built-in plans.
 - ``builds.py``: finds or installs the CUDA build.
 - ``dtypes.py``: bytes of an element.

@@ -5,17 +5,16 @@ Its host code checks the arguments, chooses kernels, and allocates results and t
 do nothing, and device memory has addresses only (cudart/planning.c).
 
 This file is a program of its own: it runs with another PyTorch than the package, so it imports
-nothing of the package. ``sharing.py`` starts it as ``python -I -S planner.py CONFIGURATION``, with
-a socket that listens as stdin, and describes the configuration. ``client.py`` describes questions
-and answers.
+nothing of the package but ``server.py``. ``sharing.py`` starts it as ``python -I -S planner.py
+CONFIGURATION``, with a socket that listens as stdin, and describes the configuration. ``client.py``
+describes questions and answers.
 """
 
 import ctypes
 import gc
+import importlib.util
 import json
-import marshal
 import os
-import select
 import signal
 import socket
 import struct
@@ -23,10 +22,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-LENGTH = struct.Struct("<I")
 EVENT = struct.Struct("Qq")
-CREDENTIALS = struct.Struct("3i")  # of a process at a socket: its number, user and group
-SEND_SECONDS = 10.0  # a process that does not take its answer for so long is given up
 
 # Operators that read from the device only whether a library of linear algebra failed. Zeros say
 # that it did not.
@@ -350,120 +346,20 @@ def load(configuration: dict[str, Any]) -> Planner:
     return planner
 
 
-class Connection:
-    """The connection to a process that asks.
-
-    It ends when that process closes the socket or has ended. Forks of the process may have the
-    socket for longer.
-    """
-
-    def __init__(self, peer: socket.socket) -> None:
-        self.socket = peer
-        peer.settimeout(SEND_SECONDS)
-        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        pid, self.user, _ = CREDENTIALS.unpack(credentials)
-        self._received = bytearray()
-        try:
-            self.process = os.pidfd_open(pid)
-        except OSError:  # an old Linux, or a process of another namespace
-            self.process = -1
-
-    @property
-    def descriptors(self) -> list[int]:
-        """What becomes readable when there is something to do."""
-        return [self.socket.fileno(), *([self.process] if self.process >= 0 else [])]
-
-    def send(self, answer: Any) -> None:
-        packed = marshal.dumps(answer)
-        self.socket.sendall(LENGTH.pack(len(packed)) + packed)
-
-    def receive(self) -> Any:
-        """Receive what has arrived.
-
-        Returns a question if it is complete, or None. Raises OSError if the connection has ended.
-        """
-        part = self.socket.recv(1 << 16)
-        if not part:
-            raise ConnectionError
-        self._received += part
-        if len(self._received) < LENGTH.size:
-            return None
-        end = LENGTH.size + LENGTH.unpack_from(self._received)[0]
-        if len(self._received) < end:
-            return None
-        question = marshal.loads(self._received[LENGTH.size : end])
-        del self._received[:end]
-        return question
-
-    def close(self) -> None:
-        self.socket.close()
-        if self.process >= 0:
-            os.close(self.process)
-
-
-class Server:
-    """Answers the questions of all connections, one at a time, until the last one has ended."""
-
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
-        self._connections: dict[int, Connection] = {}  # by each of its descriptors
-        self._poll = select.poll()
-        self._poll.register(listener, select.POLLIN)
-
-    def serve(self, planner: Planner) -> None:
-        while True:
-            # A process that asks connects before it starts the planner, so there is one at first.
-            for descriptor, _ in self._poll.poll(None if self._connections else 0):
-                if descriptor == self._listener.fileno():
-                    if (connection := self._accept(("ready", os.getpid()))) is not None:
-                        self._keep(connection)
-                elif descriptor in self._connections:  # not dropped in this round
-                    self._answer(planner, self._connections[descriptor], descriptor)
-            if not self._connections and not self._poll.poll(0):
-                return
-
-    def refuse(self, sentence: str) -> None:
-        """Tell all that are connected why there is no planner."""
-        while self._poll.poll(0):
-            if (connection := self._accept(("failed", sentence))) is not None:
-                connection.close()
-
-    def _accept(self, greeting: Any) -> Connection | None:
-        """Greet a process that connects. Returns None if it has ended or is not this user's."""
-        connection = Connection(self._listener.accept()[0])
-        try:
-            if connection.user != os.getuid():
-                raise PermissionError
-            connection.send(greeting)
-        except OSError:
-            connection.close()
-            return None
-        return connection
-
-    def _keep(self, connection: Connection) -> None:
-        for descriptor in connection.descriptors:
-            self._connections[descriptor] = connection
-            self._poll.register(descriptor, select.POLLIN)
-
-    def _answer(self, planner: Planner, connection: Connection, descriptor: int) -> None:
-        try:
-            if descriptor == connection.process:
-                raise ProcessLookupError
-            question = connection.receive()
-            if question is not None:
-                connection.send(("working",))
-                connection.send(planner.answer(question))
-        except OSError:
-            for each in connection.descriptors:
-                self._poll.unregister(each)
-                del self._connections[each]
-            connection.close()
+def load_server() -> Any:
+    """Load ``server.py``, which no other name in this process may hide."""
+    path = os.path.join(os.path.dirname(__file__), "server.py")
+    specification = importlib.util.spec_from_file_location("openreg_planner_server", path)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
 
 
 def main() -> None:
     """Answer the questions of the processes that connect to the socket on stdin."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program
-    server = Server(socket.socket(fileno=os.dup(0)))
+    server = load_server().Server(socket.socket(fileno=os.dup(0)))
     os.dup2(2, 1)  # what PyTorch prints
     try:
         planner = load(json.loads(sys.argv[1]))
@@ -478,7 +374,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     gc.collect()
     gc.freeze()
-    server.serve(planner)
+    server.serve(planner.answer)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Starts a planner, or connects to the one that another process of the device group has started.
 
-A planner (``planner.py``) listens at an abstract socket. The address is a hash of the user, the
-device group and the configuration: `path` (folders to import from), `libraries` (the runtime
-first), `release`, `profiles`. The system gives an address to one process only, and frees it when
-that process ends. So there is never a second planner at an address, and nothing is left on the
+A planner (``planner.py``, ``server.py``) listens at an abstract socket. The address is a hash of
+the user, the device group and the configuration: `path` (folders to import from), `libraries` (the
+runtime first), `release`, `profiles`. The system gives an address to one process only, and frees it
+when that process ends. So there is never a second planner at an address, and nothing is left on the
 disk.
 
 Messages are a length of four bytes and bytes of ``marshal``. The planner sends
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from . import builds
-from .planner import CREDENTIALS, LENGTH
+from .server import CREDENTIALS, LENGTH
 
 START_SECONDS = 120.0
 ANSWER_SECONDS = 120.0
@@ -87,7 +87,7 @@ def environment(profiles: Sequence[str]) -> dict[str, str]:
     }
 
 
-# The planners that this process has started. A subprocess that is not referenced any more warns.
+# The planners that this process has started. Python warns if a running one is not referenced.
 _started: list[subprocess.Popen[bytes]] = []
 
 
@@ -129,7 +129,6 @@ class Planner:
         )
         self.user = os.getpid()
         self._started: subprocess.Popen[bytes] | None = None
-        self._messages = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - for later
         self.process: int | None = None  # the planner's process number, once it is ready
         greeting = self._greeting(configuration, profiles)
         if greeting[0] != "ready":
@@ -139,19 +138,19 @@ class Planner:
 
     def _greeting(self, configuration: str, profiles: Sequence[str]) -> Any:
         """Connect, and return the first message of the planner."""
+        end = time.monotonic() + START_SECONDS
         while True:
-            self._socket = self._connect(configuration, profiles)
+            self._socket = self._connect(configuration, profiles, end)
             try:
                 return self._receive(START_SECONDS)
             except Died:
                 # The planner of another process has ended, because nobody was connected to it yet.
-                if self._started is not None:
+                if self._started is not None or time.monotonic() > end:
                     raise
 
-    def _connect(self, configuration: str, profiles: Sequence[str]) -> socket.socket:
+    def _connect(self, configuration: str, profiles: Sequence[str], end: float) -> socket.socket:
         """Connect to the planner. Start it if there is none."""
         address = _address_of(configuration)
-        end = time.monotonic() + START_SECONDS
         while True:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
@@ -187,6 +186,7 @@ class Planner:
             listener.listen(_MOST_WAITING)
             connection.connect(address)
             program = Path(__file__).with_name("planner.py")
+            self._messages = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
             self._started = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(program), configuration],
                 stdin=listener.fileno(),

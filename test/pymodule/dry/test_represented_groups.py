@@ -87,7 +87,7 @@ tell(own, sent, scattered, unknown, [(read.operator, read.value) for read, _ in 
     ]
 
 
-def test_objects_that_nobody_knows_can_be_refused():
+def test_unknown_error_refuses_objects_of_a_rank_that_does_not_run():
     _, result = run(
         JOIN + "dist.broadcast_object_list([None], 1)",
         *("--ranks=2", "--represent=0", "--unknown=error"),

@@ -14,7 +14,7 @@ import pytest
 from torch_openreg.plans import client as client_module
 from torch_openreg.plans import sharing
 from torch_openreg.plans.client import DEFAULT_SETTINGS, Client
-from torch_openreg.plans.planner import LENGTH
+from torch_openreg.plans.server import LENGTH
 
 SORT = (
     "aten::sort",
@@ -182,7 +182,7 @@ def _kill_at_work(monkeypatch, client):
     monkeypatch.setattr(planner, "_receive", receive_and_kill)
 
 
-def test_a_planner_that_dies_while_nobody_asks_is_started_again(own_client, capsys):
+def test_an_idle_planner_that_dies_is_started_again(own_client, capsys):
     assert own_client.ask(SORT) is not None
     _kill(own_client)
     assert own_client.ask(SORT) is not None
@@ -329,7 +329,7 @@ def test_a_question_that_waits_is_asked_again_if_the_planner_dies_of_another(
     other.end()
 
 
-def test_a_process_that_stops_in_the_middle_of_a_question_holds_nobody_up(own_client):
+def test_half_a_question_does_not_block_other_processes(own_client):
     assert own_client.ask(SORT) is not None
     with socket.socket(socket.AF_UNIX) as half:
         half.connect(own_client._planner._socket.getpeername())
