@@ -1,17 +1,20 @@
-/* cusolver.c: sizes of cuSOLVER's work areas, which its heuristics decide: none. */
+/* cusolver.c: sizes of cuSOLVER's work areas: a setting, because its heuristics decide them. Most
+ * functions count elements. */
 #include "cudart/planner/answers.h"
 
-/* For the data types that begin with S, D, C and Z. */
+#define ELEMENTS(size) (int)(workspace_bytes("cusolver") / (size))
+
+/* For the data types of 4, 8, 8 and 16 bytes: S, D, C and Z. */
 #define FOR_TYPES(name, index)                                                                     \
-  ANSWER(cusolverDnS##name, index, int, 0)                                                         \
-  ANSWER(cusolverDnD##name, index, int, 0)                                                         \
-  ANSWER(cusolverDnC##name, index, int, 0)                                                         \
-  ANSWER(cusolverDnZ##name, index, int, 0)
+  ANSWER(cusolverDnS##name, index, int, ELEMENTS(4))                                               \
+  ANSWER(cusolverDnD##name, index, int, ELEMENTS(8))                                               \
+  ANSWER(cusolverDnC##name, index, int, ELEMENTS(8))                                               \
+  ANSWER(cusolverDnZ##name, index, int, ELEMENTS(16))
 #define FOR_REAL_AND_COMPLEX(real, complex, index)                                                 \
-  ANSWER(cusolverDnS##real, index, int, 0)                                                         \
-  ANSWER(cusolverDnD##real, index, int, 0)                                                         \
-  ANSWER(cusolverDnC##complex, index, int, 0)                                                      \
-  ANSWER(cusolverDnZ##complex, index, int, 0)
+  ANSWER(cusolverDnS##real, index, int, ELEMENTS(4))                                               \
+  ANSWER(cusolverDnD##real, index, int, ELEMENTS(8))                                               \
+  ANSWER(cusolverDnC##complex, index, int, ELEMENTS(8))                                            \
+  ANSWER(cusolverDnZ##complex, index, int, ELEMENTS(16))
 
 FOR_TYPES(geqrf_bufferSize, 5)
 FOR_TYPES(gesvd_bufferSize, 3)
@@ -35,7 +38,7 @@ FOR_REAL_AND_COMPLEX(syevjBatched_bufferSize, heevjBatched_bufferSize, 7)
     va_start(arguments, first);                                                                    \
     for (int i = 1; i < (index); i++)                                                              \
       (void)va_arg(arguments, void *);                                                             \
-    *va_arg(arguments, size_t *) = 0;                                                              \
+    *va_arg(arguments, size_t *) = workspace_bytes("cusolver");                                    \
     *va_arg(arguments, size_t *) = 0;                                                              \
     va_end(arguments);                                                                             \
     return 0;                                                                                      \

@@ -247,6 +247,14 @@ VARIABLES = (
         link="[Memory plans](memory-plans.md)",
     ),
     Variable(
+        "OPENREG_LIBRARY_WORKSPACES",
+        "",
+        "a list such as cudnn:64M,cufft:512K of the libraries cudnn, cufft, cusolver and cusparse",
+        "With memory plans: the workspace that each call of a library takes. With `cudnn`, "
+        "convolutions take cuDNN's memory, otherwise that of PyTorch's own kernels.",
+        link="[What libraries decide](gpu-memory.md#what-libraries-decide)",
+    ),
+    Variable(
         "OPENREG_REPORT",
         "none",
         "text, or files that end in .json or .html, separated by colons",

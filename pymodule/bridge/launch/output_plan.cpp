@@ -309,6 +309,7 @@ bool OutputPlans::make_key(const torch::jit::Stack &stack, const std::vector<boo
   Tensors before;
   append(key, c10::get_default_dtype_as_scalartype());
   append(key, at::globalContext().deterministicAlgorithms());
+  append(key, at::globalContext().userEnabledCuDNN()); // memory plans of convolutions
   append(key, c10::GradMode::is_enabled()); // some kernels save what a backward will need
   auto value = stack.end() - static_cast<std::ptrdiff_t>(by_value.size());
   return std::ranges::all_of(by_value, [&](bool whole) {

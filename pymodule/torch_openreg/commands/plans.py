@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ..plans import builds, builtin
 from ..plans.client import DEFAULT_SETTINGS, Client
+from ..plans.libraries import workspaces
 from ..plans.text import Parser, describe_plan
 from .cli import USAGE_STATUS, make_parser
 
@@ -60,14 +61,14 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-# Prints what built-in plans depend on, in a process with devices, which this one has not.
+# Prints what built-in plans depend on of a GPU, in a process with devices, which this one has not.
 _DEVICE_PROGRAM = """
 import sys
 del sys.path[0]
 import torch
 from torch_openreg.plans import ask
 try:
-    print(*ask.builtin_device(sys.argv[1]))
+    print(*ask.builtin_device(sys.argv[1])[:3])
 except RuntimeError as error:
     sys.exit(str(error).splitlines()[0])
 """
@@ -87,12 +88,16 @@ def _device_of(profile: str) -> builtin.Device | None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    return builtin.Device(*map(int, result.stdout.split())) if result.returncode == 0 else None
+    if result.returncode != 0:
+        return None
+    found = builtin.Device(*map(int, result.stdout.split()))
+    return found._replace(cudnn_workspace=workspaces().get("cudnn"))
 
 
 def _show(operator: str, arguments: Sequence[str], profile: str, source: str) -> int:
     given, named, texts = [], {}, Parser()
     try:
+        workspaces()
         for text in arguments:
             name, equals, value = text.partition("=")
             if equals and name.isidentifier():

@@ -12,6 +12,7 @@ from torch_openreg import _C
 
 from . import builds, builtin
 from .client import Client, Plan, PlannedOutput
+from .libraries import workspaces
 from .signature import Unsupported, current_settings, describe
 
 __all__ = ["SOURCES", "Plan", "PlannedOutput", "plan", "report"]
@@ -37,6 +38,7 @@ def builtin_device(profile: str) -> builtin.Device | None:
                 properties.multi_processor_count,
                 properties.max_threads_per_multi_processor,
                 10 * properties.major + properties.minor,
+                workspaces().get("cudnn"),
             )
     return None
 

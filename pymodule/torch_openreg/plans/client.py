@@ -37,6 +37,7 @@ DEFAULT_SETTINGS = (
     (True, True, True, True, False),
     (),
     "default",
+    True,
 )
 
 

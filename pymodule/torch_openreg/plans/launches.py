@@ -10,6 +10,7 @@ import torch
 from torch_openreg import _C, _in_cuda_mode
 
 from .ask import SOURCES, PlannedOutput, plan
+from .libraries import workspaces
 
 __all__ = ["apply_variable", "summary_line", "use"]
 
@@ -89,17 +90,21 @@ def use(source: str) -> None:
 
 
 def apply_variable() -> None:
-    """Apply ``OPENREG_MEMORY_PLANS``.
+    """Apply ``OPENREG_MEMORY_PLANS``, and read ``OPENREG_LIBRARY_WORKSPACES``.
 
     Raises
     ------
     ImportError
-        If the value is not allowed.
+        If a value is not allowed.
     """
     chosen = os.environ.get("OPENREG_MEMORY_PLANS", "") or "none"
     if chosen not in (*SOURCES, "none"):
         raise ImportError(
             f"openreg: OPENREG_MEMORY_PLANS={chosen}: expected none, planner, builtin or auto"
         )
+    try:
+        workspaces()
+    except ValueError as error:
+        raise ImportError(str(error)) from None
     if chosen != "none":
         use(chosen)

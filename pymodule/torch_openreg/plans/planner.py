@@ -135,10 +135,13 @@ class Arguments:
 class Planner:
     """Answers questions with an imported PyTorch."""
 
-    def __init__(self, torch: Any, runtime: Runtime, profiles: list[str]) -> None:
+    def __init__(
+        self, torch: Any, runtime: Runtime, profiles: list[str], libraries: dict[str, int]
+    ) -> None:
         self.torch = torch
         self.runtime = runtime
         self.profiles = profiles
+        self.has_cudnn = "cudnn" in libraries  # else its heuristics would decide sizes
         self.settings: tuple[Any, ...] = ()
         self.device = 0
         self.operators: dict[str, Any] = {}
@@ -193,7 +196,7 @@ class Planner:
         if settings == self.settings:
             return
         torch, C = self.torch, self.torch._C
-        grad, deterministic, warn_only, dtype, sdp, order, linalg = settings
+        grad, deterministic, warn_only, dtype, sdp, order, linalg, cudnn = settings
         C._set_grad_enabled(grad)
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
         torch.set_default_dtype(getattr(torch, dtype))
@@ -205,6 +208,7 @@ class Planner:
         if order:
             C._set_sdp_priority_order(list(order))
         torch.backends.cuda.preferred_linalg_library(linalg)
+        C._set_cudnn_enabled(cudnn and self.has_cudnn)
         self.settings = settings
 
     def _run(
@@ -339,9 +343,9 @@ def load(configuration: dict[str, Any]) -> Planner:
         )
     )
     torch.cuda.init()
-    torch.backends.cudnn.enabled = False  # its heuristics decide the sizes
     torch._C._set_sdp_use_cudnn(False)
-    planner = Planner(torch, runtime, configuration["profiles"])
+    planner = Planner(torch, runtime, configuration["profiles"], configuration["workspaces"])
+    torch.backends.cudnn.enabled = planner.has_cudnn
     runtime.start(planner._binary_version(0))
     return planner
 

@@ -2,9 +2,9 @@
 
 A planner (``planner.py``, ``server.py``) listens at an abstract socket. The address is a hash of
 the user, the device group and the configuration: `path` (folders to import from), `libraries` (the
-runtime first), `release`, `profiles`. The system gives an address to one process only, and frees it
-when that process ends. So there is never a second planner at an address, and nothing is left on the
-disk.
+runtime first), `release`, `profiles`, `workspaces` (as in ``libraries.py``). The system gives an
+address to one process only, and frees it when that process ends. So there is never a second planner
+at an address, and nothing is left on the disk.
 
 Messages are a length of four bytes and bytes of ``marshal``. The planner sends
 
@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from . import builds
+from .libraries import VARIABLE, workspaces
 from .server import CREDENTIALS, LENGTH
 
 START_SECONDS = 120.0
@@ -80,6 +81,7 @@ def environment(profiles: Sequence[str]) -> dict[str, str]:
         "OPENREG_DEVICE_MEMORY": "80G",
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         "USE_PYTORCH_KERNEL_CACHE": "0",
+        VARIABLE: ",".join(f"{name}:{size}" for name, size in workspaces().items()),
         # openreg counts the workspaces of cuBLAS itself.
         "CUBLAS_WORKSPACE_CONFIG": ":0:0",
         "CUBLASLT_WORKSPACE_SIZE": "0",
@@ -125,6 +127,7 @@ class Planner:
                 "libraries": libraries(),
                 "release": build.release,
                 "profiles": list(profiles),
+                "workspaces": workspaces(),
             }
         )
         self.user = os.getpid()

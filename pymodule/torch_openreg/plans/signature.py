@@ -105,8 +105,8 @@ def current_settings() -> tuple[Any, ...]:
     tuple
         Whether gradients are recorded; deterministic algorithms, and whether they only warn; the
         default dtype; the paths of attention (flash, memory-efficient, math, overrideable, and
-        math's reductions in 16 bits; the planner has no cuDNN); their order; the preferred library
-        of linear algebra.
+        math's reductions in 16 bits; the planner has no cuDNN for it); their order; the preferred
+        library of linear algebra; whether convolutions may use cuDNN.
     """
     C = torch._C
     return (
@@ -123,4 +123,5 @@ def current_settings() -> tuple[Any, ...]:
         ),
         tuple(int(each) for each in C._get_sdp_priority_order()),
         str(C._get_linalg_preferred_backend()).rpartition(".")[2].lower(),
+        C._get_cudnn_enabled(),
     )

@@ -2,8 +2,8 @@
 
     python trace_steps.py CONFIGURATION
 
-The configuration is that of the planner. The output is a JSON object: for each program a list of
-[address, bytes], where bytes are negative for a block that is freed.
+The configuration is that of the planner, and the names of `programs`. The output is a JSON object:
+for each program a list of [address, bytes], where bytes are negative for a block that is freed.
 """
 
 import gc
@@ -28,7 +28,7 @@ def main():
     planner = load(configuration["planner"]).load(configuration)
     steps = load(Path(__file__).with_name("steps.py"))
     traces = {}
-    for name in steps.PROGRAMS:
+    for name in configuration["programs"]:
         gc.collect()
         planner.runtime.clear(0)
         steps.train(name, "cuda")

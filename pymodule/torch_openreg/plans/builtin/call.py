@@ -27,6 +27,7 @@ class Device(NamedTuple):
     multiprocessors: int
     threads: int
     architecture: int  # 90 for compute capability 9.0
+    cudnn_workspace: int | None = None  # its bytes; None: convolutions do not use cuDNN
 
 
 class Tensor(NamedTuple):

@@ -1,4 +1,4 @@
-"""Convolutions without cuDNN.
+"""Convolutions; those without cuDNN in full.
 
 Sources: ATen/native/Convolution.cpp (which kernel, groups, copies), and in ATen/native/cuda
 ConvolutionMM2d.cu, NaiveDilatedConvolution.cu, NaiveConvolutionTranspose2d.cu and 3d.cu,
@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from . import cudnn
 from .call import Call, Tensor, check, plans
 
 
@@ -140,6 +141,9 @@ def convolution(
     """Columns of one sample; slices of groups."""
     shape = shape_of(input, weight, stride, padding, dilation, transposed, output_padding, groups)
     rank, item = len(input.sizes) - 2, input.item
+    if cudnn.is_chosen(call, input, weight, shape.kind, stride, dilation, output_padding):
+        cudnn.forward(call, input, weight, _output_sizes(shape, rank, groups))
+        return
     copies = [call.contiguous(input), call.contiguous(weight)]
     if groups == 1 or shape.kind == "depthwise":
         block = _output(call, shape, input.dtype, rank)

@@ -1,6 +1,7 @@
-"""Gradients of convolutions without cuDNN. The sources are those of ``convolution.py``."""
+"""Gradients of convolutions. The sources are those of ``convolution.py``."""
 
 from ..dtypes import ITEM_BYTES
+from . import cudnn
 from .call import Call, Tensor, plans
 from .convolution import Shape, shape_of
 from .reduce import sum_up
@@ -102,13 +103,21 @@ def convolution_backward(
     """Columns of one sample, sums of the bias; slices of groups."""
     shape = shape_of(input, weight, stride, padding, dilation, transposed, output_padding, groups)
     dtype = input.dtype
+    sizes = (input.sizes, weight.sizes, (grad_output.sizes[1],))
+    if cudnn.is_chosen(call, input, weight, shape.kind, stride, dilation, output_padding):
+        blocks = cudnn.backward(call, grad_output, input, weight, output_mask)
+        if output_mask[2]:
+            blocks[2] = call.make(dtype, *sizes[2])
+            dims = [dim for dim in range(len(grad_output.sizes)) if dim != 1]
+            sum_up(call, grad_output, dims, dtype)
+        for each, block in sorted(blocks.items()):
+            call.keep(block, dtype, sizes[each])
+        return list(range(len(blocks)))
     # Some kernels copy a strided gradient themselves, and so do slices of groups.
     is_late = (transposed or groups > 1) and not grad_output.is_contiguous
     copies = [0 if is_late else call.contiguous(grad_output)]
     copies += [call.contiguous(each) for each in (weight, input)]
-    sizes = (input.sizes, weight.sizes, (shape.outputs * groups,))
     if groups == 1 or shape.kind == "depthwise":
-        sizes = (input.sizes, weight.sizes, (shape.outputs,))
         strided = grad_output.nbytes if is_late else 0
         blocks = _backward(call, shape, dtype, input.nbytes, weight.nbytes, output_mask, strided)
     else:

@@ -1,0 +1,139 @@
+"""The workspaces of NVIDIA's libraries are a setting (OPENREG_LIBRARY_WORKSPACES)."""
+
+import grids
+import pytest
+from record_plans import DEVICES, answer_of, arguments_of
+from torch_openreg import variables
+from torch_openreg.plans import builtin, libraries
+from torch_openreg.plans.client import DEFAULT_SETTINGS, Client
+
+MIB = 1 << 20
+WITHOUT_CUDNN = (*DEFAULT_SETTINGS[:-1], False)
+CONVOLUTION = "[1,1] [1,1] [1,1] False [0,0] 1"
+FORMATS = {  # of a tensor of 8 x 16 x 9 x 11
+    "contiguous": "8,16,9,11",
+    "channels_last": "8,16,9,11;1584,1,176,16",
+    "strided": "8,16,9,11;3168,99,11,1",
+}
+FILTERS = {"contiguous": "32,16,3,3", "channels_last": "32,16,3,3;144,1,48,16"}
+
+
+@pytest.fixture(scope="module")
+def planner(build):
+    """Yield a client whose libraries take workspaces."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(libraries.VARIABLE, "cudnn:64M,cufft:3M,cusolver:512K")
+        libraries.workspaces.cache_clear()
+        made = Client(["h100"])
+        yield made
+        made.end()
+    libraries.workspaces.cache_clear()
+
+
+def plan_of(planner, operator, text, settings=DEFAULT_SETTINGS):
+    given, named = arguments_of(text)
+    return planner.ask((operator, given, named, settings, "h100"))
+
+
+def compute(operator, text, settings=DEFAULT_SETTINGS):
+    given, named = arguments_of(text)
+    device = DEVICES["h100"]._replace(cudnn_workspace=64 * MIB)
+    return builtin.compute(operator, given, named, settings, device)
+
+
+def convolutions():
+    yield from grids.convolutions()
+    for dtype in ("float32", "float16", "bfloat16", "float64"):
+        for x in FORMATS.values():
+            for weight in FILTERS.values():
+                yield "aten::convolution", f"{dtype}[{x}] {dtype}[{weight}] None {CONVOLUTION}"
+                for y in ("8,32,9,11", "8,32,9,11;3168,1,352,32"):
+                    yield (
+                        "aten::convolution_backward",
+                        f"{dtype}[{y}] {dtype}[{x}] {dtype}[{weight}] [32] {CONVOLUTION} "
+                        "[True,True,True]",
+                    )
+
+
+def test_a_convolution_takes_the_workspace_of_cudnn(planner):
+    text = f"float32[8,16,9,11] float32[32,16,3,3] float32[32] {CONVOLUTION}"
+    result = 8 * 32 * 9 * 11 * 4
+    assert plan_of(planner, "aten::convolution", text).events == (result, 64 * MIB, -2)
+    columns = 16 * 9 * 9 * 11 * 4
+    without = plan_of(planner, "aten::convolution", text, WITHOUT_CUDNN)
+    assert without.events == (result, columns, -2)
+
+
+def test_builtin_plans_are_those_of_the_planner(planner):
+    count = known = 0
+    for operator, text in convolutions():
+        expected = plan_of(planner, operator, text)
+        if expected is None or expected.error is not None:
+            continue
+        count += 1
+        found = compute(operator, text)
+        if found is not None:
+            known += 1
+            assert answer_of(found) == answer_of(expected), f"{operator} {text}"
+    assert count > 300
+    assert known == count
+
+
+@pytest.mark.parametrize(
+    ("operator", "text", "size"),
+    [
+        ("aten::_fft_r2c", "float32[64,1000] [1] 0 True", 3 * MIB),
+        ("aten::linalg_cholesky_ex", "float32[64,64]", MIB // 2),
+    ],
+)
+def test_other_libraries_take_their_workspaces(planner, operator, text, size):
+    plan = plan_of(planner, operator, text)
+    assert size in plan.transient
+
+
+def test_settings():
+    assert libraries.parse("") == {}
+    assert libraries.parse("cudnn:64M,cufft:3,cusparse:1G,cusolver:0") == {
+        **{"cudnn": 64 * MIB, "cufft": 3},
+        **{"cusparse": 1024 * MIB, "cusolver": 0},
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["cudnn", "cudnn:", "cublas:1M", "cudnn:-1", "cudnn:1T", "cudnn:1M,cudnn:2M"]
+)
+def test_a_wrong_setting_is_refused(text):
+    with pytest.raises(ValueError, match=f"openreg: {libraries.VARIABLE}={text}: expected a list"):
+        libraries.parse(text)
+
+
+def test_a_program_with_a_wrong_setting_is_refused(python):
+    settings = {"OPENREG_MEMORY_PLANS": "builtin", libraries.VARIABLE: "cudnn"}
+    result = python("import torch_openreg", expect=1, fresh=True, **settings)
+    assert f"ImportError: {variables.rejection(libraries.VARIABLE, 'cudnn')}" in result.stderr
+
+
+CONVOLVE = """
+import torch
+from device import DEVICE
+
+def peak():
+    torch.accelerator.empty_cache()
+    torch.accelerator.reset_peak_memory_stats()
+    before = torch.accelerator.memory_allocated()
+    y = torch.conv2d(x, weight, padding=1)
+    return torch.accelerator.max_memory_allocated() - before - y.nbytes
+
+x = torch.ones(8, 16, 9, 11, device=DEVICE)
+weight = torch.ones(32, 16, 3, 3, device=DEVICE)
+print(peak())
+torch.backends.cudnn.enabled = False
+print(peak())
+"""
+
+
+def test_launches_take_the_workspace_of_cudnn(python):
+    settings = {"OPENREG_MEMORY_PLANS": "builtin", libraries.VARIABLE: "cudnn:64M"}
+    found = python(CONVOLVE, fresh=True, **settings).stdout.split()
+    columns = 16 * 9 * 9 * 11 * 4
+    assert found == [str(64 * MIB), str(-(-columns // 512) * 512)]
