@@ -1,8 +1,6 @@
 // Hides the operators that a CPU kernel calls.
 #pragma once
 
-#include <ATen/record_function.h>
-
 namespace openreg {
 
 // While it exists, PyTorch's profilers and other observers of operators do not see the operators
@@ -10,23 +8,27 @@ namespace openreg {
 // they are a part of the launch: they give no work to the device and do not exist on a GPU.
 class HiddenOperators {
 public:
-  explicit HiddenOperators(bool hides = true) : hides_(hides && at::isRecordFunctionEnabled()) {
+  explicit HiddenOperators(bool hides = true) : hides_(hides) {
     if (hides_) {
-      at::enableRecordFunction(false);
+      begin();
     }
   }
   ~HiddenOperators() {
     if (hides_) {
-      at::enableRecordFunction(true);
+      end();
     }
   }
   // Whether the calling thread runs a kernel of a launch.
-  static bool exist() { return !at::isRecordFunctionEnabled(); }
+  static bool exist();
   HiddenOperators(const HiddenOperators &) = delete;
   HiddenOperators &operator=(const HiddenOperators &) = delete;
 
 private:
+  void begin();
+  void end();
+
   bool hides_;
+  bool is_observed_ = false; // there are observers, which this object has switched off
 };
 
 } // namespace openreg
