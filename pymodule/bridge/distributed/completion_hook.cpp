@@ -5,6 +5,8 @@
 #include <exception>
 #include <utility>
 
+#include "compat/symbol_versions.h" // std::condition_variable::wait
+
 namespace openreg {
 
 namespace {
