@@ -11,6 +11,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from modes import needs_nvidia_packages
 from openreg_program import OPENREG
 from torch_openreg.commands.ranks.preload import may_train
 
@@ -244,7 +245,10 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize(("device_type", "count"), [("cuda", 16), ("openreg", 4)])
+@pytest.mark.parametrize(
+    ("device_type", "count"),
+    [("cuda", 16), pytest.param("openreg", 4, marks=needs_nvidia_packages)],
+)
 def test_each_rank_has_a_device(start, script, tmp_path, device_type, count):
     script("reduce.py", ALL_REDUCE)
     variables = {"OPENREG_DEVICE_TYPE": device_type} if device_type == "openreg" else {}
@@ -319,6 +323,7 @@ def test_a_command_that_does_not_exist_is_refused(start):
 # ---- the device type -----------------------------------------------------------------------------
 
 
+@needs_nvidia_packages
 def test_a_device_type_that_somebody_said_stays(start):
     code = "import os, torch; print(os.environ['OPENREG_DEVICE_TYPE'], torch.cuda.is_available())"
     for options in ([], ["--ranks", "1"]):

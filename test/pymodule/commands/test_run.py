@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from modes import openreg_only
+from modes import needs_nvidia_packages, openreg_only
 from openreg_program import OPENREG, PROGRAM
 from torch_openreg.commands import run as run_command
 
@@ -372,6 +372,7 @@ def test_bad_versions_are_refused(start, value):
     assert result.stdout == ""
 
 
+@needs_nvidia_packages
 def test_bad_versions_are_reported_by_importing(python):
     variables = {"OPENREG_DEVICE_TYPE": "cuda", "OPENREG_CUDA_VERSION": "abc"}
     result = python("import torch; print(torch.ones(2).sum().item())", fresh=True, **variables)
@@ -438,6 +439,7 @@ def test_isolated_python_has_the_devices(start):
 TOO_LATE = "openreg: loading failed: OPENREG_DEVICE_TYPE=cuda must be set when Python starts"
 
 
+@needs_nvidia_packages
 def test_python_that_skips_the_startup_file_reports_that_it_has_no_devices(start):
     """Its PyTorch finds openreg, but too late for CUDA mode."""
     packages = str(Path(run_command.__file__).parents[2])
