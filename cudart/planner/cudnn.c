@@ -46,6 +46,7 @@ int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_t reque
   return 0;
 }
 
+/* No workspace for batch norm: openreg runs PyTorch's own kernel. */
 ANSWER(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize, 8, size_t, 0)
 ANSWER(cudnnGetBatchNormalizationBackwardExWorkspaceSize, 10, size_t, 0)
 ANSWER(cudnnGetBatchNormalizationTrainingExReserveSpaceSize, 5, size_t, 0)

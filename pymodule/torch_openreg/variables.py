@@ -248,7 +248,7 @@ VARIABLES = (
     ),
     Variable(
         "OPENREG_LIBRARY_WORKSPACES",
-        "",
+        "none",
         "a list such as cudnn:64M,cufft:512K of the libraries cudnn, cufft, cusolver and cusparse",
         "With memory plans: the workspace that each call of a library takes. With `cudnn`, "
         "convolutions take cuDNN's memory, otherwise that of PyTorch's own kernels.",
