@@ -79,7 +79,11 @@ static openreg_topology *load(int device_count) {
     free(topology);
     return NULL;
   }
-  /* A small topology is enough: only the objects that group cores and memory. */
+  /* A small topology is enough: only the objects that group cores and memory. The operating system
+   * knows them. hwloc's component "x86" asks each core itself, and waits for those that are busy.
+   * Elsewhere hwloc has no such component, and the call fails. */
+  (void)hwloc_topology_set_components(topology->machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+                                      "x86");
   hwloc_topology_set_all_types_filter(topology->machine, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
   hwloc_topology_set_io_types_filter(topology->machine, HWLOC_TYPE_FILTER_KEEP_NONE);
   if (hwloc_topology_load(topology->machine) != 0 || !spread_devices(topology)) {

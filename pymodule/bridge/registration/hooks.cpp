@@ -142,7 +142,6 @@ private:
 void initialize_devices() {
   require_allocator_settings();
   check(openreg_initialize());
-  register_composite_fallbacks();
   register_blas_launches();
 }
 
