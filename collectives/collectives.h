@@ -15,8 +15,8 @@
  * and writes device memory of its arguments on all ranks between its call and its return, so the
  * work that produced them must have finished before the call.
  *
- * Results are bitwise equal on all ranks and in all runs: reductions run in rank order. float16,
- * bfloat16 and complex32 are computed in float32 and rounded once.
+ * Results are bitwise equal on all ranks and in all runs: reductions run in rank order. float8,
+ * float16, bfloat16 and complex32 are computed in float32 and rounded once.
  *
  * Failure. The first of these events aborts a communicator for all its ranks, with one message:
  *   - Ranks call different things under one number (operation, dtype, reduction, count, root). The
@@ -53,8 +53,8 @@ enum {
 
 /* ---- data types and reductions --------------------------------------------------------------- */
 
-/* X(name, bytes, text in messages). The order defines the numeric values. FLOAT8 and BYTES are for
- * elements that are only moved, whatever their type. */
+/* X(name, bytes, text in messages). The order defines the numeric values. FLOAT8 (the other
+ * formats of 8 bits) and BYTES are for elements that are only moved, whatever their type. */
 #define OPENREG_DTYPE_LIST(X)                                                                      \
   X(BOOL, 1, "bool")                                                                               \
   X(UINT8, 1, "uint8")                                                                             \
@@ -72,6 +72,8 @@ enum {
   X(COMPLEX32, 4, "complex32")                                                                     \
   X(COMPLEX64, 8, "complex64")                                                                     \
   X(COMPLEX128, 16, "complex128")                                                                  \
+  X(FLOAT8_E4M3, 1, "float8_e4m3fn")                                                               \
+  X(FLOAT8_E5M2, 1, "float8_e5m2")                                                                 \
   X(FLOAT8, 1, "float8")                                                                           \
   X(BYTES, 1, "bytes")
 
@@ -92,9 +94,9 @@ const char *openreg_dtype_name(openreg_dtype dtype); /* "float32"; a static stri
  * number and a NaN are the number, as fmin returns. For bool, SUM and MAX are "or", PRODUCT and MIN
  * are "and", and results are 0 or 1.
  *
- * Not defined, and rejected: AVG and PREMUL_SUM of bool; PREMUL_SUM of integers; MIN and MAX of
- * complex numbers; BAND, BOR and BXOR of everything except bool and integers; any reduction of
- * FLOAT8 and BYTES. */
+ * Not defined, and rejected: AVG and PREMUL_SUM of bool; PREMUL_SUM of integers and float8; MIN and
+ * MAX of complex numbers; BAND, BOR and BXOR of everything except bool and integers; any reduction
+ * of FLOAT8 and BYTES. */
 #define OPENREG_REDUCTION_LIST(X)                                                                  \
   X(SUM, "sum")                                                                                    \
   X(AVG, "avg")                                                                                    \

@@ -2,7 +2,8 @@
  *
  * A loop adds a tile of each source to an accumulator, one source after the other, and then stores
  * the accumulator to the destinations. The accumulator has the type of the elements, except that
- * 16-bit floats use float. All reductions except products treat a complex number as two numbers.
+ * floats of 8 and 16 bits use float. All reductions except products treat a complex number as two
+ * numbers.
  */
 #ifndef OPENREG_COLLECTIVES_REDUCTION_H
 #define OPENREG_COLLECTIVES_REDUCTION_H

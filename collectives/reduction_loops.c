@@ -6,6 +6,7 @@
  */
 #include "collectives/reduction.h"
 
+#include "base/float8.h"
 #include "base/half.h"
 
 #define UNUSED __attribute__((unused))
@@ -119,16 +120,27 @@
   DIVIDE(D, T, A, Q, LOAD_AS_IS)
 INTEGERS(DEFINE_INTEGER)
 
+#define FLOATS8(X)                                                                                 \
+  X(FLOAT8_E4M3, uint8_t, float, float_of_e4m3, e4m3_of_float)                                     \
+  X(FLOAT8_E5M2, uint8_t, float, float_of_e5m2, e5m2_of_float)
+
 #define DEFINE_FLOAT(D, T, A, LOAD, BACK)                                                          \
   LOOPS(SUM_##D, T, A, A, LOAD, FACTOR_NONE, ROUND_NONE, SUM)                                      \
-  LOOPS(PREMUL_SUM_##D, T, A, A, LOAD, FACTOR_GIVEN, ROUND_##D, SUM)                               \
   LOOPS(PRODUCT_##D, T, A, A, LOAD, FACTOR_NONE, ROUND_NONE, PRODUCT)                              \
   LOOPS(MIN_##D, T, A, A, LOAD, FACTOR_NONE, ROUND_NONE, MIN)                                      \
   LOOPS(MAX_##D, T, A, A, LOAD, FACTOR_NONE, ROUND_NONE, MAX)                                      \
   DIVIDE(D, T, A, A, BACK)
 FLOATS(DEFINE_FLOAT)
+FLOATS8(DEFINE_FLOAT)
+
+#define DEFINE_PREMUL_SUM(D, T, A, LOAD, BACK)                                                     \
+  LOOPS(PREMUL_SUM_##D, T, A, A, LOAD, FACTOR_GIVEN, ROUND_##D, SUM)
+FLOATS(DEFINE_PREMUL_SUM)
+
 STORE(FLOAT16, uint16_t, float, half_of_float)
 STORE(BFLOAT16, uint16_t, float, bfloat16_of_float)
+STORE(FLOAT8_E4M3, uint8_t, float, e4m3_of_float)
+STORE(FLOAT8_E5M2, uint8_t, float, e5m2_of_float)
 
 LOOPS(OR_BOOL, uint8_t, uint8_t, uint8_t, LOAD_BOOL, FACTOR_NONE, ROUND_NONE, BOR)
 LOOPS(AND_BOOL, uint8_t, uint8_t, uint8_t, LOAD_BOOL, FACTOR_NONE, ROUND_NONE, BAND)
@@ -200,6 +212,9 @@ static void COMPLEX32_store(void *to, const void *accumulator, size_t count, UNU
       OTHER(D, BAND, BAND_##D, NULL, A), OTHER(D, BOR, BOR_##D, NULL, A),                          \
       OTHER(D, BXOR, BXOR_##D, NULL, A),
 
+#define FLOAT8_ROW(D)                                                                              \
+  SUMS(D, D, BACK, float, 1), OTHER(D, PRODUCT, PRODUCT_##D, BACK(D), float),                      \
+      OTHER(D, MIN, MIN_##D, BACK(D), float), OTHER(D, MAX, MAX_##D, BACK(D), float)
 #define FLOAT_ROW(D, STORE, A)                                                                     \
   SUMS(D, D, STORE, A, 1), OTHER(D, PREMUL_SUM, PREMUL_SUM_##D, STORE(D), A),                      \
       OTHER(D, PRODUCT, PRODUCT_##D, STORE(D), A), OTHER(D, MIN, MIN_##D, STORE(D), A),            \
@@ -223,6 +238,8 @@ const struct openreg_reduction_loops *REDUCTION_TABLE(openreg_reduction reductio
           FLOAT_ROW(BFLOAT16, BACK, float),
           FLOAT_ROW(FLOAT32, KEPT, float),
           FLOAT_ROW(FLOAT64, KEPT, double),
+          FLOAT8_ROW(FLOAT8_E4M3),
+          FLOAT8_ROW(FLOAT8_E5M2),
           COMPLEX_ROW(COMPLEX32, FLOAT16, BACK, float, COMPLEX32_store),
           COMPLEX_ROW(COMPLEX64, FLOAT32, KEPT, float, NULL),
           COMPLEX_ROW(COMPLEX128, FLOAT64, KEPT, double, NULL),

@@ -60,6 +60,10 @@ static bool is_integer(openreg_dtype dtype) {
   return dtype >= OPENREG_DTYPE_UINT8 && dtype <= OPENREG_DTYPE_INT64;
 }
 
+static bool is_float8(openreg_dtype dtype) {
+  return dtype == OPENREG_DTYPE_FLOAT8_E4M3 || dtype == OPENREG_DTYPE_FLOAT8_E5M2;
+}
+
 static bool is_complex(openreg_dtype dtype) {
   return dtype >= OPENREG_DTYPE_COMPLEX32 && dtype <= OPENREG_DTYPE_COMPLEX128;
 }
@@ -71,7 +75,7 @@ bool openreg_reduction_is_defined(openreg_reduction reduction, openreg_dtype dty
   case OPENREG_REDUCE_AVG:
     return dtype != OPENREG_DTYPE_BOOL;
   case OPENREG_REDUCE_PREMUL_SUM:
-    return dtype != OPENREG_DTYPE_BOOL && !is_integer(dtype);
+    return dtype != OPENREG_DTYPE_BOOL && !is_integer(dtype) && !is_float8(dtype);
   case OPENREG_REDUCE_MIN:
   case OPENREG_REDUCE_MAX:
     return !is_complex(dtype);

@@ -2,7 +2,7 @@
  * with factors. The values are small numbers that every dtype represents exactly, so all results
  * are known. test_reduction.c tests how results are rounded.
  */
-#include "base/half.h"
+#include "base/float8.h"
 #include "ranks.h"
 
 #include <stdio.h>
@@ -28,6 +28,12 @@ static void store(openreg_dtype dtype, void *memory, size_t place, double number
   case OPENREG_DTYPE_BFLOAT16:
     half = bfloat16_of_float(single);
     memcpy(at, &half, sizeof half);
+    break;
+  case OPENREG_DTYPE_FLOAT8_E4M3:
+    *at = e4m3_of_float(single);
+    break;
+  case OPENREG_DTYPE_FLOAT8_E5M2:
+    *at = e5m2_of_float(single);
     break;
   case OPENREG_DTYPE_FLOAT32:
   case OPENREG_DTYPE_COMPLEX64:

@@ -1,6 +1,8 @@
 /* Reductions against an independent reference that computes one element at a time. It rounds 16-bit
- * floats by the compiler's _Float16 and by comparing distances.
+ * floats by the compiler's _Float16 and by comparing distances. base-float8 tests how float8
+ * rounds.
  */
+#include "base/float8.h"
 #include "child.h"
 #include "collectives/collectives.h"
 
@@ -40,12 +42,6 @@ static uint16_t to_bfloat16(float value) {
   return below % 2 == 0 ? below : above;
 }
 
-static double from_half(const unsigned char *at) {
-  _Float16 value;
-  memcpy(&value, at, sizeof value);
-  return (double)value;
-}
-
 static void to_half(float value, unsigned char *at) {
   _Float16 narrow = (_Float16)value;
   memcpy(at, &narrow, sizeof narrow);
@@ -60,13 +56,12 @@ static void to_half(float value, unsigned char *at) {
 
 static struct number read_number(openreg_dtype dtype, const unsigned char *at) {
   struct number number = {0};
-  uint16_t bits;
   switch (dtype) {
   case OPENREG_DTYPE_BOOL:
     number.bits = *at != 0;
     break;
   case OPENREG_DTYPE_UINT8:
-    READ(uint8_t, bits);
+    number.bits = *at;
     break;
   case OPENREG_DTYPE_INT8:
     READ(int8_t, bits);
@@ -89,12 +84,18 @@ static struct number read_number(openreg_dtype dtype, const unsigned char *at) {
   case OPENREG_DTYPE_INT64:
     READ(int64_t, bits);
     break;
+  case OPENREG_DTYPE_FLOAT8_E4M3:
+    number.real = float_of_e4m3(*at);
+    break;
+  case OPENREG_DTYPE_FLOAT8_E5M2:
+    number.real = float_of_e5m2(*at);
+    break;
   case OPENREG_DTYPE_FLOAT16:
-    number.real = from_half(at);
+    READ(_Float16, real);
     break;
   case OPENREG_DTYPE_BFLOAT16:
-    memcpy(&bits, at, sizeof bits);
-    number.real = from_bfloat16(bits);
+    READ(uint16_t, bits);
+    number.real = from_bfloat16((uint16_t)number.bits);
     break;
   case OPENREG_DTYPE_FLOAT32:
     READ(float, real);
@@ -103,22 +104,19 @@ static struct number read_number(openreg_dtype dtype, const unsigned char *at) {
     READ(double, real);
     break;
   case OPENREG_DTYPE_COMPLEX32:
-    number.real = from_half(at);
-    number.imaginary = from_half(at + 2);
+    READ(_Float16, real);
+    at += sizeof(_Float16);
+    READ(_Float16, imaginary);
     break;
-  case OPENREG_DTYPE_COMPLEX64: {
-    float parts[2];
-    memcpy(parts, at, sizeof parts);
-    number.real = parts[0];
-    number.imaginary = parts[1];
+  case OPENREG_DTYPE_COMPLEX64:
+    READ(float, real);
+    at += sizeof(float);
+    READ(float, imaginary);
     break;
-  }
-  default: {
-    double parts[2];
-    memcpy(parts, at, sizeof parts);
-    number.real = parts[0];
-    number.imaginary = parts[1];
-  }
+  default:
+    READ(double, real);
+    at += sizeof(double);
+    READ(double, imaginary);
   }
   return number;
 }
@@ -128,6 +126,12 @@ static void write_number(openreg_dtype dtype, struct number number, unsigned cha
   double wide[2] = {number.real, number.imaginary};
   uint16_t bits;
   switch (dtype) {
+  case OPENREG_DTYPE_FLOAT8_E4M3:
+    *at = e4m3_of_float(narrow[0]);
+    break;
+  case OPENREG_DTYPE_FLOAT8_E5M2:
+    *at = e5m2_of_float(narrow[0]);
+    break;
   case OPENREG_DTYPE_FLOAT16:
     to_half(narrow[0], at);
     break;
@@ -135,21 +139,17 @@ static void write_number(openreg_dtype dtype, struct number number, unsigned cha
     bits = to_bfloat16(narrow[0]);
     memcpy(at, &bits, sizeof bits);
     break;
-  case OPENREG_DTYPE_FLOAT32:
-    memcpy(at, narrow, 4);
-    break;
-  case OPENREG_DTYPE_FLOAT64:
-    memcpy(at, wide, 8);
-    break;
   case OPENREG_DTYPE_COMPLEX32:
     to_half(narrow[0], at);
     to_half(narrow[1], at + 2);
     break;
+  case OPENREG_DTYPE_FLOAT32:
   case OPENREG_DTYPE_COMPLEX64:
-    memcpy(at, narrow, 8);
+    memcpy(at, narrow, openreg_dtype_bytes(dtype));
     break;
+  case OPENREG_DTYPE_FLOAT64:
   case OPENREG_DTYPE_COMPLEX128:
-    memcpy(at, wide, 16);
+    memcpy(at, wide, openreg_dtype_bytes(dtype));
     break;
   default:
     memcpy(at, &number.bits, openreg_dtype_bytes(dtype));
@@ -157,7 +157,7 @@ static void write_number(openreg_dtype dtype, struct number number, unsigned cha
 }
 
 static bool is_float(openreg_dtype dtype) {
-  return dtype >= OPENREG_DTYPE_FLOAT16 && dtype <= OPENREG_DTYPE_COMPLEX128;
+  return dtype >= OPENREG_DTYPE_FLOAT16 && dtype < OPENREG_DTYPE_FLOAT8;
 }
 
 static bool is_signed(openreg_dtype dtype) {
@@ -180,7 +180,7 @@ static struct number combine_floats(openreg_dtype dtype, openreg_reduction reduc
   struct number result = {0};
   switch (reduction) {
   case OPENREG_REDUCE_PRODUCT:
-    if (dtype < OPENREG_DTYPE_COMPLEX32) {
+    if (dtype < OPENREG_DTYPE_COMPLEX32 || dtype > OPENREG_DTYPE_COMPLEX128) {
       result.real = step(dtype, x.real * y.real);
       break;
     }

@@ -72,6 +72,10 @@ openreg_dtype dtype_of(at::ScalarType type) {
     return OPENREG_DTYPE_FLOAT16;
   case at::kBFloat16:
     return OPENREG_DTYPE_BFLOAT16;
+  case at::kFloat8_e4m3fn:
+    return OPENREG_DTYPE_FLOAT8_E4M3;
+  case at::kFloat8_e5m2:
+    return OPENREG_DTYPE_FLOAT8_E5M2;
   case at::kFloat:
     return OPENREG_DTYPE_FLOAT32;
   case at::kDouble:
@@ -231,12 +235,26 @@ Buffers split_rows(openreg_comm_buffer all, const at::Tensor &tensor,
 
 // ---- reductions ---------------------------------------------------------------------------------
 
+// NCCL reduces two formats of 8 bits, on GPUs that have arithmetic for them.
+void check_float8(const at::Tensor &tensor, openreg_dtype dtype) {
+  TORCH_CHECK(dtype != OPENREG_DTYPE_FLOAT8, "Unsupported Float8 type for ", backend_title(),
+              " reduction");
+  if (dtype == OPENREG_DTYPE_FLOAT8_E4M3 || dtype == OPENREG_DTYPE_FLOAT8_E5M2) {
+    openreg_device_properties properties;
+    check(openreg_device_get_properties(tensor.device().index(), &properties));
+    TORCH_CHECK_WITH(DistBackendError, properties.profile.major >= 9, backend_title(),
+                     " error: invalid argument. FP8 reduction support begins with sm90 capable "
+                     "devices; ",
+                     tensor.device(), " has sm", properties.profile.major, properties.profile.minor,
+                     ".");
+  }
+}
+
 void set_reduction(CollectiveArguments &collective, const char *name, const at::Tensor &tensor,
                    const c10d::ReduceOp &reduction, bool complex_as_real, Tensors &kept) {
   const auto type = reduction.op_;
   const auto dtype = dtype_of(tensor.scalar_type());
-  TORCH_CHECK(dtype != OPENREG_DTYPE_FLOAT8, "Unsupported Float8 type for ", backend_title(),
-              " reduction");
+  check_float8(tensor, dtype);
   TORCH_CHECK(!tensor.is_complex() || c10d::isComplexViewAsRealAllowed(reduction), name,
               " does not support ", name_of(type), " on complex tensors");
   TORCH_CHECK_VALUE(!in_cuda_mode() || !is_bitwise(type), "Cannot use ReduceOp.", name_of(type),

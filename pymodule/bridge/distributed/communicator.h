@@ -5,6 +5,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -46,6 +47,14 @@ public:
   // Aborts it for all ranks; waiting calls return.
   virtual void abort(const std::string &why) = 0;
 
+  // How an operation of this rank failed first. Any thread may call both.
+  enum class FirstFailure { kNone, kTimeout, kOther };
+  void note_failure(FirstFailure failure) {
+    auto none = FirstFailure::kNone;
+    first_failure_.compare_exchange_strong(none, failure);
+  }
+  FirstFailure first_failure() const { return first_failure_.load(); }
+
   // Call when a collective is launched behind the current stream's work; `waits`: the current
   // stream will wait for it. If that would be a deadlock (same_process_ranks.h), aborts the
   // communicator and raises. Returns the collective's number for note_wait().
@@ -62,6 +71,7 @@ protected:
 
 private:
   uint64_t called_ = 0;
+  std::atomic<FirstFailure> first_failure_{FirstFailure::kNone};
   Memory memory_;
 };
 

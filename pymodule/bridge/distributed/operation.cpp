@@ -78,9 +78,12 @@ openreg_status Operation::end(openreg_status status) {
   }
   const std::string message = openreg_last_error();
   const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - began_;
-  if (static_cast<uint64_t>(time.count()) >= timeout_ns) {
+  const bool has_timed_out = static_cast<uint64_t>(time.count()) >= timeout_ns;
+  if (has_timed_out) {
     outcome->set_timed_out();
   }
+  communicator->note_failure(has_timed_out ? Communicator::FirstFailure::kTimeout
+                                           : Communicator::FirstFailure::kOther);
   if (flight_entry != nullptr) {
     FlightWatch::get().notify_failure(*communicator);
   }

@@ -15,6 +15,7 @@
 #include <ATen/ops/ones.h>
 
 #include <array>
+#include <limits>
 #include <tuple>
 
 #include "core/registration.h"
@@ -209,6 +210,21 @@ batch_norm_with_update(const Tensor &input, const OptionalTensor &weight,
   return {std::move(result), std::move(mean), std::move(inverse), std::move(reserve)};
 }
 
+// CUDA's kernel for the layouts without channels last has statistics of the dtype of the weight.
+bool has_fused_backward(const Tensor &input, bool training, const std::array<bool, 3> &mask) {
+  const bool has_channels_last = input.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+                                 input.is_contiguous(at::MemoryFormat::ChannelsLast3d) ||
+                                 (input.is_contiguous() && input.stride(1) == 1);
+  return mask[0] && (training || mask[1] || mask[2]) && !has_channels_last &&
+         input.numel() <= std::numeric_limits<int>::max();
+}
+
+void check_statistics(const Tensor &input, const OptionalTensor &statistics, const char *name) {
+  TORCH_CHECK(!is_given(statistics) || statistics->scalar_type() == input.scalar_type(),
+              "Expected ", name, " to have type ", input.scalar_type(), " but got ",
+              statistics->scalar_type());
+}
+
 Three launch_batch_norm_backward(const Tensor &gradient, const Tensor &input,
                                  const OptionalTensor &weight, const OptionalTensor &running_mean,
                                  const OptionalTensor &running_variance, const OptionalTensor &mean,
@@ -218,6 +234,10 @@ Three launch_batch_norm_backward(const Tensor &gradient, const Tensor &input,
     return typed<ops::native_batch_norm_backward>(gradient, input, weight, running_mean,
                                                   running_variance, mean, inverse, training,
                                                   epsilon, mask);
+  }
+  if (is_given(weight) && has_fused_backward(input, training, mask)) {
+    check_statistics(input, running_mean, "running_mean");
+    check_statistics(input, running_variance, "running_var");
   }
   return launch_host<&batch_norm_backward_on_host>(
       "openreg_host::native_batch_norm_backward", gradient, input, weight, running_mean,

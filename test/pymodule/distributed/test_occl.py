@@ -24,8 +24,10 @@ REDUCED = [
     torch.int32,
     torch.uint8,
     torch.int8,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
 ]
-MOVED = [*REDUCED, torch.bool, torch.complex64, torch.float8_e4m3fn]
+MOVED = [*REDUCED, torch.bool, torch.complex64, torch.float8_e8m0fnu]
 if DEVICE == "openreg":  # NCCL has none of them
     REDUCED += [torch.int16]
     MOVED += [torch.int16, torch.uint16, torch.complex128]
@@ -62,15 +64,15 @@ def same(actual, expected):
     actual = actual.cpu()
     assert actual.dtype == expected.dtype
     assert actual.shape == expected.shape
-    if actual.dtype is torch.float8_e4m3fn:
+    if actual.dtype.is_floating_point and actual.dtype.itemsize == 1:
         actual, expected = actual.view(torch.uint8), expected.view(torch.uint8)
     assert torch.equal(actual, expected), (actual, expected)
 
 
 def reduced(tensors, operation):
-    """Half precision is computed in float32 and rounded once."""
+    """Narrower floats are computed in float32 and rounded once."""
     dtype = tensors[0].dtype
-    wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    wide = torch.float32 if dtype.is_floating_point and dtype.itemsize < 4 else dtype
     return functools.reduce(operation, [tensor.to(wide) for tensor in tensors]).to(dtype)
 
 

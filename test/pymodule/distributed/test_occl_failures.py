@@ -37,6 +37,10 @@ def failure(function, *arguments, **options):
     return None
 
 
+def error_of_group():
+    return dist.group.WORLD._get_backend(own_device()).get_error().name
+
+
 # ---- failures of the group -----------------------------------------------------------------------
 
 
@@ -83,34 +87,49 @@ def test_rank_that_is_killed(ranks):
 def wait_for_no_rank():
     dist.distributed_c10d._set_pg_timeout(datetime.timedelta(milliseconds=100))
     dist.all_reduce(torch.ones(4, device=own_device()))
-    return failure(module.synchronize)
+    return failure(module.synchronize), error_of_group()
 
 
 def test_rank_that_does_not_come_in_time(ranks):
-    kind, sentence = ranks.peers[0].call(wait_for_no_rank)
+    (kind, sentence), error = ranks.peers[0].call(wait_for_no_rank)
     assert kind == "DistBackendError"
     assert "rank 1" in sentence
     assert "all_reduce" in sentence
+    assert error == "TIMEOUT"
+
+
+def error_where(propagates):
+    os.environ["TORCH_NCCL_PROPAGATE_ERROR"] = propagates
+    return error_of_group()
+
+
+def test_a_failure_of_another_rank_is_remote_where_it_is_propagated(ranks):
+    assert ranks.call(error_of_group) == ["SUCCESS"] * 2
+    ranks.peers[0].call(wait_for_no_rank)
+    assert ranks.call(error_where, "0") == ["TIMEOUT", "COMM_ERROR"]
+    assert ranks.call(error_where, "1") == ["TIMEOUT", "REMOTE_ERROR"]
+    ranks.call(call_after_abort)
+    assert ranks.call(error_where, "1")[0] == "TIMEOUT"
 
 
 def wait_with_timeout():
     work = dist.all_reduce(torch.ones(4, device=own_device()), async_op=True)
     answer = failure(work.wait, datetime.timedelta(milliseconds=50))
-    return answer, failure(dist.barrier)
+    return answer, failure(dist.barrier), error_of_group()
 
 
 def test_timeout_of_a_wait(ranks):
-    (kind, sentence), later = ranks.peers[0].call(wait_with_timeout)
+    (kind, sentence), later, error = ranks.peers[0].call(wait_with_timeout)
     assert kind == later[0] == "DistBackendError"
     assert "timed out in blocking wait" in sentence
+    assert error == "TIMEOUT"
 
 
 def abort_behind():
     """Abort a collective that waits for the other rank."""
     work = dist.all_reduce(torch.ones(4, device=own_device()), async_op=True)
-    backend = dist.group.WORLD._get_backend(own_device())
-    backend.abort()
-    return failure(module.synchronize), failure(work.wait), str(backend.get_error())
+    dist.group.WORLD._get_backend(own_device()).abort()
+    return failure(module.synchronize), failure(work.wait), error_of_group()
 
 
 def call_after_abort():
@@ -120,7 +139,7 @@ def call_after_abort():
 def test_abort(ranks):
     synchronized, waited, error = ranks.peers[0].call(abort_behind)
     assert synchronized[0] == waited[0] == "DistBackendError"
-    assert error == "ErrorType.COMM_ERROR"
+    assert error == "COMM_ERROR"
     answer = ranks.peers[1].call(call_after_abort)
     assert answer[0] == "DistBackendError"
 
@@ -162,7 +181,7 @@ def refuse():
         failure(dist.all_gather, [tensor] * (size + 1), tensor),
         failure(dist.all_reduce, tensor > 0, dist.ReduceOp.AVG),
         failure(dist.all_to_all_single, torch.ones(3, device=device), torch.ones(3, device=device)),
-        failure(dist.all_reduce, tensor.to(torch.float8_e4m3fn)),
+        failure(dist.all_reduce, tensor.to(torch.float8_e5m2fnuz)),
         failure(dist.all_reduce, tensor.to_sparse()),
     ]
     dist.all_reduce(tensor)
@@ -197,6 +216,24 @@ def test_mistakes_are_refused_by_ones_own_rank_and_leave_the_group_as_it_is(rank
         )
         assert answers[9] == ("RuntimeError", f"Unsupported Float8 type for {title} reduction")
         assert answers[10] is not None
+
+
+def reduce_float8():
+    return failure(dist.all_reduce, torch.ones(4, device=own_device()).to(torch.float8_e5m2))
+
+
+def use_profile(name):
+    os.environ["OPENREG_GROUP"] += f"-{name}"
+    os.environ["OPENREG_PROFILE"] = name
+
+
+def test_older_gpus_do_not_reduce_float8(tmp_path):
+    profiles = ["a100"] * 2
+    with ranks_of(tmp_path, backend=BACKEND, prepare=use_profile, places=profiles) as ranks:
+        for kind, sentence in ranks.call(reduce_float8):
+            assert kind == "DistBackendError"
+            assert "begins with sm90" in sentence
+            assert "has sm80" in sentence
 
 
 def share_one_device():

@@ -98,6 +98,29 @@ def test_gradients_are_those_of_wide_modules(dtype, name, training):
 
 
 @pytest.mark.parametrize("dtype", HALFS)
+@pytest.mark.parametrize("training", [True, False])
+def test_running_statistics_in_float32_need_channels_last_as_on_cuda(dtype, training):
+    layer = nn.BatchNorm2d(6).train(training)
+    for parameter in layer.parameters():
+        parameter.data = parameter.to(dtype)
+    layer.to(DEVICE)
+    x = of(dtype, 2, 6, 3, 3).to(DEVICE).requires_grad_()
+    name = {torch.float16: "Half", torch.bfloat16: "BFloat16"}[dtype]
+    loss = layer(x).sum()
+    with pytest.raises(RuntimeError, match=f"running_mean to have type {name} but got Float"):
+        loss.backward()
+    layer(x.to(memory_format=torch.channels_last)).sum().backward()
+    assert x.grad.dtype == dtype
+    layer.running_mean, layer.running_var = (
+        layer.running_mean.to(dtype),
+        layer.running_var.to(dtype),
+    )
+    layer(x).sum().backward()
+    layer.float()(x.detach().float().requires_grad_()).sum().backward()
+    assert layer.weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", HALFS)
 def test_weights_in_float32_are_left_so(dtype):
     x, weight = of(dtype, 4, 6).to(DEVICE), of(torch.float32, 6).to(DEVICE).requires_grad_()
     F.layer_norm(x, (6,), weight).sum().backward()

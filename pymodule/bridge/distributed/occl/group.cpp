@@ -255,9 +255,19 @@ void ProcessGroupOccl::check_alive() {
 
 c10d::ErrorType ProcessGroupOccl::getError() {
   const std::lock_guard lock(communicators_mutex_);
-  const auto is_well = [](const auto &each) { return each->check() == OPENREG_OK; };
-  return std::all_of(communicators_.begin(), communicators_.end(), is_well)
-             ? c10d::ErrorType::SUCCESS
+  const auto failed = std::find_if(communicators_.begin(), communicators_.end(),
+                                   [](const auto &each) { return each->check() != OPENREG_OK; });
+  if (failed == communicators_.end()) {
+    return c10d::ErrorType::SUCCESS;
+  }
+  const auto failure = (*failed)->first_failure();
+  if (failure == Communicator::FirstFailure::kTimeout) {
+    return c10d::ErrorType::TIMEOUT;
+  }
+  // Ranks always learn of each other's failures, but with NCCL only with this variable.
+  const bool is_remote = failure == Communicator::FirstFailure::kNone && abort_reason_.empty();
+  return is_remote && c10d::getCvarBool({"TORCH_NCCL_PROPAGATE_ERROR"}, false)
+             ? c10d::ErrorType::REMOTE_ERROR
              : c10d::ErrorType::COMM_ERROR;
 }
 

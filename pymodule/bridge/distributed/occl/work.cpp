@@ -153,6 +153,7 @@ void OcclWork::wait_on_host(std::chrono::milliseconds timeout) {
           "(SeqNum=", info_.number, ", OpType=", c10d::opTypeToString(retrieveOpType()),
           ", Timeout(ms)=", timeout.count(), ") timed out in blocking wait.");
       outcome_->set_timed_out();
+      communicator_->note_failure(Communicator::FirstFailure::kTimeout);
       communicator_->abort(message);
       TORCH_CHECK_WITH(DistBackendError, false, message);
     }
