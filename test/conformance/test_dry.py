@@ -10,9 +10,8 @@ from . import dry
 from .plan import Row
 
 OPERATORS = (
-    "add,argsort,baddbmm,bernoulli,cat,cumsum,expand,fft.rfft,index_put,linalg.cholesky,linalg.svd,"
-    "nn.functional.conv2d,nn.functional.embedding,nn.functional.group_norm,"
-    "nn.functional.scaled_dot_product_attention,nonzero,sort,split,std_mean,where"
+    "add,cumsum,expand,index_put,linalg.svd,nn.functional.conv2d,nn.functional.embedding,nonzero,"
+    "sort,split"
 )
 
 
@@ -20,7 +19,7 @@ OPERATORS = (
 def test_operators_are_in_a_dry_run_as_in_a_real_run(more, capsys):
     options = ["--only", OPERATORS, "--dtype", "float32", "--limit", "2", "--jobs", "1"]
     assert dry.main([*options, *more]) == 0, capsys.readouterr().out
-    assert int(capsys.readouterr().out.split(" same")[0]) >= 40
+    assert int(capsys.readouterr().out.split(" same")[0]) >= 20
 
 
 def observed(**changes):
