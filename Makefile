@@ -86,7 +86,8 @@ build: $(package) ## build and install everything: system packages, .venv, and t
 .PHONY: test
 test: test-c $(package) ## run the tests that every change must pass, of the C layers and the Python package
 	$(step) 'Python tests, cuda mode' env OPENREG_DEVICE_TYPE=cuda $(pytest) \
-	  test/pymodule test/conformance/test_runner.py
+	  test/pymodule test/conformance/test_runner.py \
+	  test/conformance/test_dry.py
 	@if tools/openreg-mode; then \
 	  tools/step 'Python tests, openreg mode, queued' env QUEUE_EVERYTHING=1 $(pytest) \
 	    test/pymodule --ignore test/pymodule/commands; \
@@ -98,7 +99,8 @@ test: test-c $(package) ## run the tests that every change must pass, of the C l
 .PHONY: test-part
 test-part: test-c $(package) ## run each Python test file in one of the modes of `make test`, and all C tests
 	$(step) 'Python tests, cuda mode, a part' env OPENREG_DEVICE_TYPE=cuda $(pytest) \
-	  $$(tools/choose-part tests cuda) test/conformance/test_runner.py
+	  $$(tools/choose-part tests cuda) test/conformance/test_runner.py \
+	  test/conformance/test_dry.py
 	@if tools/openreg-mode; then \
 	  tools/step 'Python tests, openreg mode, queued, a part' env QUEUE_EVERYTHING=1 $(pytest) \
 	    $$(tools/choose-part tests openreg); \
@@ -117,7 +119,8 @@ test-c: build/c/build.ninja ## run the tests of the C layers
 
 .PHONY: test-all
 test-all: test-c $(package) ## run every test in every mode, and under sanitizers (an hour on two cores)
-	$(step) 'Python tests, openreg mode' $(pytest) test/pymodule test/conformance/test_runner.py
+	$(step) 'Python tests, openreg mode' $(pytest) test/pymodule test/conformance/test_runner.py \
+	  test/conformance/test_dry.py
 	$(step) 'Python tests, openreg mode, queued' env QUEUE_EVERYTHING=1 $(pytest) test/pymodule
 	$(MAKE) --no-print-directory test-cuda
 	$(step) 'conformance, openreg mode' env $$(tools/choose-part conformance) OPENREG_DEVICE_TYPE=openreg \
@@ -156,8 +159,10 @@ chaos: build/c/build.ninja ## kill one of eight ranks at any moment, a hundred t
 	CHAOS_ROUNDS=100 build/c/test/collectives/test_collectives_chaos
 
 .PHONY: conformance
-conformance: $(package) ## compare every operator, module and optimizer of PyTorch's database with the CPU
+conformance: $(package) ## compare every operator, module and optimizer of PyTorch's database with the CPU, and dry runs
 	cd test && python -m conformance --jobs $(JOBS) --table ../build/conformance.md
+	cd test && python -m conformance.dry --jobs $(JOBS)
+	cd test && python -m conformance.dry --jobs $(JOBS) --bytes 1200000
 
 .PHONY: conformance-part
 conformance-part: $(package) ## run an eighth of that in one mode; a hash of the sources chooses both

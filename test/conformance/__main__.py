@@ -3,11 +3,11 @@
 import argparse
 import os
 import sys
-import time
 
 from . import report
 from .checks import CHECKS
 from .plan import plan
+from .progress import Progress
 from .runner import Runner
 
 
@@ -49,27 +49,6 @@ def _parser():
     return parser
 
 
-class _Progress:
-    """Prints a line every half minute, and one for each task that failed."""
-
-    def __init__(self, tasks):
-        self._tasks = tasks
-        self._done = 0
-        self._last = time.monotonic()
-
-    def __call__(self, row):
-        self._done += 1
-        if row.failed:
-            said = row.crash or ": ".join(row.differences[0])
-            words = (
-                f"{row.check} of {row.subject}, {row.dtype}: {row.failed} of {row.cases}: {said}"
-            )
-            print(words, file=sys.stderr, flush=True)
-        if time.monotonic() - self._last > 30:
-            self._last = time.monotonic()
-            print(f"{self._done} of {self._tasks} tasks", file=sys.stderr, flush=True)
-
-
 def main(arguments=None):
     options = _parser().parse_args(arguments)
     part, parts = options.part
@@ -86,7 +65,7 @@ def main(arguments=None):
     runner = Runner(
         jobs=options.jobs,
         limit=options.limit,
-        report=_Progress(sum(map(len, planned.values()))),
+        report=Progress(sum(map(len, planned.values()))),
     )
     rows = runner.run(planned)
     complete = options.limit is None and parts == 1 and not (options.dtype or options.only)

@@ -53,7 +53,7 @@ def run(function, arguments, device):
     result = error = None
     try:
         arguments = move(arguments, device)
-        with contextlib.nullcontext() if _names_a_device(arguments) else device:
+        with contextlib.nullcontext() if names_a_device(arguments) else device:
             result = function(arguments, device)
         torch.accelerator.synchronize()
     except Exception as raised:
@@ -63,7 +63,7 @@ def run(function, arguments, device):
     return Run(result, error, arguments, drew)
 
 
-def _names_a_device(arguments):
+def names_a_device(arguments):
     """Return whether a call names a device or has tensors; otherwise it uses the default device."""
     return any(
         isinstance(each, (torch.Tensor, torch.device))

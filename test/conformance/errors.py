@@ -27,7 +27,7 @@ def compare_error(function, arguments, pattern, asked):
     return difference(host, device, asked) or _differs_in_words(pattern, host.error, device.error)
 
 
-def _errors(info, device):
+def error_inputs(info, device):
     if info.error_inputs_func is None:
         return []
     return none_if_skipped(lambda: info.error_inputs(device))
@@ -47,7 +47,7 @@ def errors(subject, dtype):
     """Check the CPU's error inputs, moved to the device, and those that need two devices."""
     info = subject.info
     function = calling(info.op)
-    for each in [*_errors(info, "cpu"), *_sparse_errors(info)]:
+    for each in [*error_inputs(info, "cpu"), *_sparse_errors(info)]:
         arguments = arguments_of(subject, each.sample_input)
         found = compare_error(function, arguments, each.error_regex, rules(info.name))
         yield Case(f"{subject.name}({describe(each.sample_input)})", found)
@@ -56,7 +56,7 @@ def errors(subject, dtype):
 
 def _errors_of_a_device(subject):
     """Check error inputs for a device, some with tensors on the host."""
-    for each in _errors(subject.info, str(DEVICE)):
+    for each in error_inputs(subject.info, str(DEVICE)):
         sample = each.sample_input
         given = tree_leaves((sample.input, sample.args, sample.kwargs))
         places = {part.device for part in given if isinstance(part, torch.Tensor)}

@@ -58,6 +58,11 @@ bool overwrites(const OperatorHandle &op) {
          });
 }
 
+// Whether an operator makes a sparse tensor of a dense one, with as many elements as are not zero.
+bool makes_sparse(std::string_view name) {
+  return name.starts_with("aten::_to_sparse");
+}
+
 bool returns_values(const OperatorHandle &op) {
   return std::ranges::any_of(op.schema().returns(), [](const c10::Argument &result) {
     return result.type()->kind() != c10::TypeKind::TensorType &&
@@ -88,8 +93,8 @@ BoxedOperator::BoxedOperator(const OperatorHandle &op, c10::DispatchKey kernel_k
       is_view_(is_view(op)), is_indexing_(has_data_dependent_size(name_)),
       overwrites_(overwrites(op)), needs_values_(false), can_queue_(false),
       host_result_(host_result(name_)) {
-  needs_values_ =
-      host_result_ >= 0 || returns_values(op) || (!is_indexing_ && depends_on_values(op));
+  needs_values_ = host_result_ >= 0 || returns_values(op) || makes_sparse(name_) ||
+                  (!is_indexing_ && depends_on_values(op));
   can_queue_ = is_dense_ && !is_copy_ && !is_view_ && host_result_ < 0 && can_be_queued(op);
   for (const auto &argument : op.schema().arguments()) {
     const auto *alias = argument.alias_info();

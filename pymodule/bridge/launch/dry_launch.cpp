@@ -12,7 +12,7 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
-#include <string_view>
+#include <string>
 #include <utility>
 
 #include "compat/operator_names.h"
@@ -44,11 +44,6 @@ at::Tensor even_counts(int64_t count, int64_t bins, at::ScalarType dtype) {
   return counts.to(dtype);
 }
 
-// Whether an operator makes a sparse tensor of a dense one, with as many elements as are not zero.
-bool makes_sparse(std::string_view name) {
-  return name.starts_with("aten::_to_sparse");
-}
-
 void mark_written_unknown(c10::ArrayRef<Substituted> substituted) {
   for (const auto &each : substituted) {
     if (each.written) {
@@ -68,7 +63,7 @@ std::string describe(const c10::IValue &value) {
 } // namespace
 
 bool BoxedOperator::needs_values(const Call &call) const {
-  return needs_values_ || has_mask_index(call) || makes_sparse(name_) ||
+  return needs_values_ || has_mask_index(call) ||
          (dry_run().routes_evenly && !bins_argument(name_).empty());
 }
 
@@ -157,9 +152,17 @@ std::shared_ptr<OutputPlan> BoxedOperator::plan_dry(Call &call) {
         is_small || plan != nullptr, "openreg: a dry run cannot tell what '", name_,
         "' returns: it has no meta function. Register one with torch.library.register_fake.");
     if (is_small) { // what the kernel takes is what CUDA's takes if they share code
-      plan = plan_from_placeholders(call);
-      if (!shares_code) {
-        plan->events.clear();
+      try {
+        plan = plan_from_placeholders(call);
+        if (!shares_code) {
+          plan->events.clear();
+        }
+      } catch (const c10::Error &error) { // which says nothing about the program's values
+        TORCH_CHECK_NOT_IMPLEMENTED(
+            plan != nullptr, "openreg: a dry run cannot tell what '", name_,
+            "' returns: it has no meta function, and its kernel refuses zeros (",
+            error.what_without_backtrace(),
+            "). Register a meta function with torch.library.register_fake.");
       }
     }
   }

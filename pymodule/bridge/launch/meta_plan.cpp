@@ -111,9 +111,13 @@ bool plan_result(const at::Tensor &result, c10::ArrayRef<Substituted> inputs,
 std::shared_ptr<OutputPlan> plan_from_meta(const c10::OperatorHandle &op,
                                            const torch::jit::Stack &stack,
                                            c10::ArrayRef<Substituted> substituted) {
+  // An operator that returns nothing does not resize its arguments, such as a fused optimizer.
+  const auto without_meta = [&] {
+    return op.schema().returns().empty() ? std::make_shared<OutputPlan>() : nullptr;
+  };
   const auto key = meta_key(op);
   if (!key.has_value()) {
-    return nullptr;
+    return without_meta();
   }
   MetaInputs made;
   SubstitutedList inputs;
@@ -129,7 +133,7 @@ std::shared_ptr<OutputPlan> plan_from_meta(const c10::OperatorHandle &op,
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     op.redispatchBoxed(c10::DispatchKeySet(*key), &values);
   } catch (const c10::NotImplementedError &) {
-    return nullptr;
+    return without_meta();
   }
   resize_written(inputs);
   auto plan = std::make_shared<OutputPlan>();

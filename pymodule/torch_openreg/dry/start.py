@@ -11,7 +11,7 @@ import torch
 
 from torch_openreg import _C, variables
 
-from . import host_memory, objects, reads, report
+from . import checks, host_memory, meta_functions, objects, reads, report
 
 __all__ = ["apply_variables"]
 
@@ -104,5 +104,7 @@ def apply_variables() -> None:
     report.complete_with(_complete)
     record = reads.refuse if _choice("OPENREG_DRY_UNKNOWN") == "error" else reads.record
     _C.start_dry_run(_known_bytes(), _choice("OPENREG_DRY_ROUTING") == "even", record)
+    meta_functions.apply()
+    checks.apply(record)
     host_memory.apply(record)
     objects.apply(record)

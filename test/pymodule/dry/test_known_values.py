@@ -28,9 +28,10 @@ for read, count in reads.report():
 """
     )
     values, *reads = told
-    assert values == [0, [0, 0], 0, False]
+    assert values == [0, [0, 0], 0, True]
     places = {(operator, file) for operator, _, _, _, file in reads}
-    assert places == {("aten::item", "<string>"), ("aten::copy_", "<string>")}
+    expected = {"aten::item", "aten::copy_", "aten::isfinite"}
+    assert places == {(operator, "<string>") for operator in expected}
     assert len({line for _, _, _, line, _ in reads}) == 1
 
 
@@ -230,6 +231,86 @@ library = torch.library.Library("dry_test", "DEF")
 library.define("twice(Tensor x) -> Tensor")
 library.impl("twice", lambda x: x * 2, "CPU")
 """
+
+
+def test_unknown_values_are_finite():
+    told, _ = run(
+        """
+x = rand(1000, 1000)
+loss = x.mean()
+tell(loss.isfinite().item(), torch.isfinite(x).all().item(), x.isfinite().all(1).all().item())
+tell((~torch.isfinite(x)).any().item(), x.isnan().any().item())
+nan = torch.tensor([1.0, float("nan")], device=DEVICE)
+tell(nan.isfinite().tolist(), nan.isfinite().all().item())
+"""
+    )
+    assert told == [[True, True, True], [False, False], [[True, False], False]]
+
+
+def test_distributions_accept_unknown_parameters_and_refuse_wrong_ones():
+    told, result = run(
+        """
+logits = rand(4096, 300)
+tell(*torch.distributions.Categorical(logits=logits).sample().shape)
+tell(*torch.distributions.Normal(logits, logits.exp()).rsample().shape)
+torch.distributions.Normal(0.0, torch.tensor([-1.0], device=DEVICE))
+""",
+        check=False,
+    )
+    assert told == [[4096], [4096, 300]]
+    assert "ValueError: Expected parameter scale" in result.stderr
+    assert "aten::_is_all_true" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "torch.optim.SGD([p], lr=0.1, momentum=0.9, fused=True)",
+        "torch.optim.Adagrad([p], fused=True)",
+        "torch.optim.Adam([p], lr=torch.tensor(0.1, device=DEVICE), fused=True)",
+        "torch.optim.AdamW([p], lr=torch.tensor(0.1), fused=True)",
+    ],
+)
+def test_fused_optimizers_step_at_any_size(make):
+    told, _ = run(
+        f"""
+p = torch.zeros(1 << 27, device=DEVICE, requires_grad=True)
+optimizer = {make}
+p.grad = torch.zeros_like(p)
+optimizer.step()
+tell(_C.is_known(p), module.memory_allocated() >> 29)
+"""
+    )
+    ((is_known, halves),) = told
+    assert not is_known
+    assert halves == (4 if "Adam" in make else 3)
+
+
+def test_operators_whose_meta_functions_pytorch_lacks():
+    told, _ = run(
+        """
+x = rand(1000, 100, 1000)
+tell(*torch.logcumsumexp(x, 1).stride())
+tell(*torch.cummax(x, 1).indices.shape)
+tell(*torch.fake_quantize_per_tensor_affine(x.mT, 0.1, 0, -128, 127).stride())
+scores = rand(10000, 10000).requires_grad_()
+labels = torch.zeros(10000, dtype=torch.long, device=DEVICE)
+torch.nn.functional.multi_margin_loss(scores, labels).backward()
+tell(*scores.grad.shape, _C.is_known(scores.grad))
+"""
+    )
+    assert told == [[100000, 1000, 1], [1000, 100, 1000], [100000, 1, 1000], [10000, 10000, False]]
+
+
+def test_a_kernel_that_refuses_zeros_does_not_stop_the_program():
+    told, _ = run("tell(*rand(600, 600).cholesky().shape)")
+    assert told == [[600, 600]]
+
+
+def test_a_kernel_without_meta_function_that_fails_is_named():
+    _, result = run("torch.geqrf(rand(1 << 20))", check=False)
+    assert "NotImplementedError: openreg: a dry run cannot tell what 'aten::geqrf'" in result.stderr
+    assert "input must have at least 2 dimensions" in result.stderr
 
 
 def test_an_operator_without_meta_function_is_named():

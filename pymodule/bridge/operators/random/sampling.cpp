@@ -142,7 +142,7 @@ void draw_without_replacement(const at::Tensor &weights, int64_t samples,
   const auto has_empty_row = weights.dim() == 1 ? weights.sum().eq(0) : weights.sum(1).eq(0).any();
   TORCH_CHECK(is_unknown(weights) || is_valid.item<bool>(),
               "probability tensor contains either `inf`, `nan` or element < 0");
-  TORCH_CHECK(is_unknown(weights) || has_empty_row.logical_not().item<bool>(),
+  TORCH_CHECK(is_unknown(weights) || !has_empty_row.item<bool>(),
               "invalid multinomial distribution (sum of probabilities <= 0)");
   // The largest p / q, with exponential q.
   auto keys = at::empty_like(weights).exponential_(1, generator);
