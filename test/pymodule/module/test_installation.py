@@ -1,4 +1,4 @@
-"""The installed libraries run on the oldest supported system (tools/check-wheel)."""
+"""What is installed: every module, and libraries that run on the oldest supported system."""
 
 import importlib.machinery
 import importlib.util
@@ -7,11 +7,20 @@ from pathlib import Path
 import pytest
 import torch_openreg
 
-TOOL = Path(__file__).parents[3] / "tools" / "check-wheel"
+ROOT = Path(__file__).parents[3]
+TOOL = ROOT / "tools" / "check-wheel"
+PACKAGE = ROOT / "pymodule" / "torch_openreg"
 
 pytestmark = pytest.mark.skipif(
-    not TOOL.exists(), reason="a wheel's tests have no tools beside them"
+    not TOOL.exists(), reason="a wheel's tests have no sources beside them"
 )
+
+
+def test_every_module_is_installed():
+    """A file that meson.build does not list would be missing."""
+    installed = Path(torch_openreg.__file__).parent
+    sources = {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")}
+    assert sources - {path.relative_to(installed) for path in installed.rglob("*.py")} == set()
 
 
 def test_libraries_need_no_newer_symbols():
