@@ -3,7 +3,7 @@
 // An operator with its own CPU kernel gets a boxed kernel, which takes precedence over a composite
 // kernel that would launch several operators. All others get the fallback of the devices' dense
 // key. So an operator that a program registers for the CPU later works as well. The same holds for
-// the keys of composite tensors. The first launch with such a tensor registers their fallbacks.
+// the keys of composite tensors; their fallbacks are registered when the devices are first used.
 
 #include "launch/boxed.h"
 

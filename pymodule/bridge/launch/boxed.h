@@ -11,8 +11,8 @@ namespace openreg {
 // once, at import, after the bridge's other kernels are registered.
 void register_boxed_kernels();
 
-// Registers the fallbacks for the keys of composite tensors; later calls do nothing. It takes
-// milliseconds, so it is called by the first launch that gets or returns such a tensor.
+// Registers the fallbacks for the keys of composite tensors; later calls do nothing. Called when
+// the devices are initialized, because such tensors cannot exist before: import stays fast.
 // Thread-safe.
 void register_composite_fallbacks();
 

@@ -6,7 +6,6 @@
 
 #include "core/unsupported.h"
 #include "launch/argument_devices.h"
-#include "launch/boxed.h"
 #include "tensor/composite.h"
 
 namespace openreg {
@@ -29,7 +28,6 @@ at::Tensor return_result(at::Tensor &&result, c10::ArrayRef<Substituted> substit
   }
   if (result.defined() && result.is_cpu() && is_composite(result)) {
     check_dtype(result.dtype(), last_launch);
-    register_composite_fallbacks();
     return map_components(result, c10::Device(kDeviceType, device),
                           [&](const at::Tensor &component) {
                             return return_result(at::Tensor(component), substituted, device);
@@ -92,7 +90,6 @@ at::Tensor substitute(const at::Tensor &tensor, bool written, SubstitutedList &s
     return tensor;
   }
   if (is_composite(tensor)) {
-    register_composite_fallbacks();
     auto twin = map_components(tensor, c10::kCPU, [&](const at::Tensor &component) {
       substituted.push_back({component, twin_of(component), written});
       return substituted.back().twin;

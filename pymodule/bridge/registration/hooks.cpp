@@ -142,6 +142,7 @@ private:
 void initialize_devices() {
   require_allocator_settings();
   check(openreg_initialize());
+  register_composite_fallbacks();
   register_blas_launches();
 }
 
