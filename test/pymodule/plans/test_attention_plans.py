@@ -1,5 +1,6 @@
 """Attention chooses CUDA's kernel and takes its memory, as PyTorch's CUDA build says."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,8 @@ def figures_of(events):
 
 
 def measured(work):
-    """Return the same figures for work."""
+    """Return the same figures for work. Garbage must not be freed in the middle of it."""
+    gc.collect()
     module.synchronize()
     before, base = module.memory_stats()["allocation.all.allocated"], module.memory_allocated()
     module.reset_peak_memory_stats()
