@@ -116,9 +116,9 @@ static const openreg_share openreg_whole = {0, 1};
 
 /* Each pair has a function that returns how many words the operator takes from the generator (the
  * argument of openreg_generator_take), and the operator itself, which starts at a generator's
- * position. An output of 0 elements takes nothing. The number of words does not depend on the data.
- * Formulas and layout are those of PyTorch's CUDA kernels. Tensors that CUDA splits because they
- * exceed 32-bit indices are split in the same way. */
+ * position. An output of 0 elements takes nothing, where no other rule is given. The number of
+ * words does not depend on the data. Formulas and layout are those of PyTorch's CUDA kernels.
+ * Tensors that CUDA splits because they exceed 32-bit indices are split in the same way. */
 
 /* uniform in [from, to): floating types. */
 uint64_t openreg_uniform_words(const openreg_output *output, openreg_grid grid);
@@ -194,23 +194,24 @@ void openreg_rrelu(openreg_type type, uint64_t n, const void *x, void *noise, vo
 
 /* The next three operators have parameters per element. Parameters and result have `n` elements of
  * one floating type and are contiguous in row-major order. As on the GPU, an element draws as often
- * as it needs, even beyond the words that were taken, and the grid has no effect. Invalid
- * parameters draw nothing and give NaN; GPUs assert for these, or never finish. */
+ * as it needs, even beyond the words that were taken, and the grid has no effect. The words are
+ * taken for an empty result, too. Invalid parameters draw nothing and give NaN; GPUs assert for
+ * these, or never finish. */
 
 /* poisson: a count with mean lambda, at most 2^32 - 1. Invalid: negative lambda, NaN. */
-uint64_t openreg_poisson_words(uint64_t n);
+uint64_t openreg_poisson_words(void);
 void openreg_poisson(openreg_type type, uint64_t n, const void *lambda, void *result,
                      openreg_share share, openreg_philox philox);
 
 /* _standard_gamma: shape alpha, scale 1; at least the smallest normal number of the type. Invalid:
  * negative alpha, NaN. A Dirichlet sample is gamma numbers divided by their sum. */
-uint64_t openreg_gamma_words(uint64_t n);
+uint64_t openreg_gamma_words(void);
 void openreg_gamma(openreg_type type, uint64_t n, const void *alpha, void *result,
                    openreg_share share, openreg_philox philox);
 
 /* binomial: the successes of `count` trials with probability p each; 0 for p <= 0 or count <= 0,
  * count for p >= 1. Invalid: NaN. */
-uint64_t openreg_binomial_words(uint64_t n);
+uint64_t openreg_binomial_words(void);
 void openreg_binomial(openreg_type type, uint64_t n, const void *count, const void *p, void *result,
                       openreg_share share, openreg_philox philox);
 

@@ -13,7 +13,6 @@ a GPU. ``--compare FILE`` repeats the calls of a record and prints the differenc
 """
 
 import argparse
-import gzip
 import hashlib
 import json
 import sys
@@ -22,12 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from gpu_records import FIXTURES, Record, load, save
 from torch import Tensor
 from torch.nn import functional
-
-FIXTURES = Path(__file__).resolve().parent.parent / "test" / "fixtures"
-
-Record = dict[str, Any]
 
 FLOATING = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 INTEGRAL = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
@@ -107,7 +103,11 @@ CALLS: dict[str, Call] = {
     ),
     "multinomial(1)": Call(lambda x: torch.multinomial(probabilities(x), 1), FLOATING[:1]),
     "multinomial(100, True)": Call(
-        lambda x: torch.multinomial(probabilities(x), 100, replacement=True), FLOATING[:1], 0.0, 5
+        # The running sums of a row are added in another order, and so rounded otherwise.
+        lambda x: torch.multinomial(probabilities(x), 100, replacement=True),
+        FLOATING[:1],
+        0.0,
+        strays=25,
     ),
     "randperm": Call(lambda x: torch.randperm(x.numel(), device=x.device), (torch.int64,)),
     "complex randn": Call(
@@ -250,19 +250,6 @@ def differences(recorded: Record, device: str) -> Iterator[Record]:
             got["offset"] = expected["offset"]
         if differs(CALLS[expected["call"]], expected["dtype"], expected, got):
             yield expected | {"got": got}
-
-
-def load(path: Path) -> Record:
-    """A record from a file."""
-    with gzip.open(path, "rt") as file:
-        return json.load(file)
-
-
-def save(recorded: Record, path: Path) -> None:
-    """A record to a file; the same record gives the same bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(recorded, separators=(",", ":"))
-    path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def main(arguments: list[str] | None = None) -> int:

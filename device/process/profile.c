@@ -22,7 +22,7 @@ static const openreg_profile table[] = {
     /* key       name                          SM   TPM   capab.   L2 clock memory bus  memory  context */
     {"b200",      "NVIDIA B200",                148, 2048, 10, 0, 126, 1965,  3996, 8192, MIB(182642), MIB(616)},
     {"h200",      "NVIDIA H200",                132, 2048,  9, 0,  50, 1980,  3201, 6144, MIB(143156), MIB(520)},
-    {"h100",      "NVIDIA H100 80GB HBM3",      132, 2048,  9, 0,  50, 1980,  2619, 5120, MIB(81090),  MIB(520)},
+    {"h100",      "NVIDIA H100 80GB HBM3",      132, 2048,  9, 0,  50, 1980,  2619, 5120, MIB(81079),  MIB(527)},
     {"h100-pcie", "NVIDIA H100 PCIe",           114, 2048,  9, 0,  50, 1755,  1593, 5120, MIB(81008),  MIB(456)},
     {"a100",      "NVIDIA A100-SXM4-40GB",      108, 2048,  8, 0,  40, 1410,  1215, 5120, MIB(40536),  MIB(414)}, /* estimate */
     {"a100-80gb", "NVIDIA A100-SXM4-80GB",      108, 2048,  8, 0,  40, 1410,  1593, 5120, MIB(81251),  MIB(414)}, /* estimate */

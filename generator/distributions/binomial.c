@@ -28,8 +28,8 @@ enum {
   BLOCK_ELEMENTS = BLOCK_THREADS * THREAD_ELEMENTS
 };
 
-uint64_t openreg_binomial_words(uint64_t n) {
-  return n ? WORDS : 0;
+uint64_t openreg_binomial_words(void) {
+  return WORDS;
 }
 
 /* The words of one element, and the precision of its computation. */

@@ -227,11 +227,9 @@ static void parts_of_a_split_tensor_start_at_the_same_position(void **state) {
   }
 }
 
-static void zero_elements_take_no_words_and_others_take_44(void **state) {
+static void takes_44_words_and_writes_no_elements(void **state) {
   (void)state;
-  assert_int_equal(openreg_binomial_words(0), 0);
-  assert_int_equal(openreg_binomial_words(1), 44);
-  assert_int_equal(openreg_binomial_words(UINT64_C(1) << 40), 44);
+  assert_int_equal(openreg_binomial_words(), 44);
   openreg_binomial(OPENREG_FLOAT32, 0, NULL, NULL, NULL, openreg_whole, philox);
 }
 
@@ -247,7 +245,7 @@ int main(void) {
       cmocka_unit_test(invalid_parameters_give_nan),
       cmocka_unit_test(mean_and_variance_are_those_of_the_distribution),
       cmocka_unit_test(parts_of_a_split_tensor_start_at_the_same_position),
-      cmocka_unit_test(zero_elements_take_no_words_and_others_take_44),
+      cmocka_unit_test(takes_44_words_and_writes_no_elements),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

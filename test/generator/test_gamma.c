@@ -124,11 +124,9 @@ static void an_invalid_shape_gives_nan(void **state) {
   assert_true(isnan(result[0]) && isnan(result[1]));
 }
 
-static void zero_elements_take_no_words_and_others_take_twelve(void **state) {
+static void takes_twelve_words_and_writes_no_elements(void **state) {
   (void)state;
-  assert_int_equal(openreg_gamma_words(0), 0);
-  assert_int_equal(openreg_gamma_words(1), 12);
-  assert_int_equal(openreg_gamma_words(UINT64_C(1) << 40), 12);
+  assert_int_equal(openreg_gamma_words(), 12);
   openreg_gamma(OPENREG_FLOAT32, 0, NULL, NULL, openreg_whole, philox);
 }
 
@@ -138,7 +136,7 @@ int main(void) {
       cmocka_unit_test(numbers_are_at_least_the_smallest_normal),
       cmocka_unit_test(mean_and_variance_are_the_shape),
       cmocka_unit_test(an_invalid_shape_gives_nan),
-      cmocka_unit_test(zero_elements_take_no_words_and_others_take_twelve),
+      cmocka_unit_test(takes_twelve_words_and_writes_no_elements),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,13 +145,13 @@ static uint64_t run_with_parameters(const answer *answer, const openreg_output *
   uint64_t words;
   if (binomial) {
     openreg_binomial(output->type, n, first, second, output->data, openreg_whole, philox);
-    words = openreg_binomial_words(n);
+    words = openreg_binomial_words();
   } else if (strcmp(name, "gamma") == 0) {
     openreg_gamma(output->type, n, first, output->data, openreg_whole, philox);
-    words = openreg_gamma_words(n);
+    words = openreg_gamma_words();
   } else {
     openreg_poisson(output->type, n, first, output->data, openreg_whole, philox);
-    words = openreg_poisson_words(n);
+    words = openreg_poisson_words();
   }
   free(second);
   free(first);

@@ -56,7 +56,7 @@ static int differences(openreg_type type, double lambda, uint64_t n,
   for (uint64_t i = 0; i < n; i++)
     lambda = reference_put(type, parameters, i, lambda);
   memset(result, PATTERN, (n + 1) * sizeof *result);
-  assert_int_equal(openreg_poisson_words(n), 20);
+  assert_int_equal(openreg_poisson_words(), 20);
   openreg_poisson(type, n, parameters, result, openreg_whole, philox);
   int count = 0;
   for (uint64_t i = 0; i < n; i++) {
@@ -147,9 +147,8 @@ static void an_invalid_mean_gives_nan(void **state) {
   assert_true(isnan(result[0]) && isnan(result[1]) && result[2] == 0);
 }
 
-static void zero_elements_take_no_words(void **state) {
+static void writes_no_elements(void **state) {
   (void)state;
-  assert_int_equal(openreg_poisson_words(0), 0);
   openreg_poisson(OPENREG_FLOAT32, 0, NULL, NULL, openreg_whole, philox);
 }
 
@@ -162,7 +161,7 @@ int main(void) {
       cmocka_unit_test(counts_end_with_32_bits),
       cmocka_unit_test(mean_and_variance_are_lambda),
       cmocka_unit_test(an_invalid_mean_gives_nan),
-      cmocka_unit_test(zero_elements_take_no_words),
+      cmocka_unit_test(writes_no_elements),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

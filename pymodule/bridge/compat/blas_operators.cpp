@@ -115,10 +115,16 @@ BlasLibrary of_exponential(Arguments arguments) { // linalg_matrix_exp: products
   return matrix.numel() > 0 && matrix.size(-1) > 1 ? preferred() : BlasLibrary::kNone;
 }
 
+// linalg_inv_ex, _linalg_solve_ex, linalg_lstsq: they solve with a triangular factor.
+BlasLibrary of_matrix(Arguments arguments) {
+  return tensor(arguments, 0).numel() > 0 ? BlasLibrary::kCublas : BlasLibrary::kNone;
+}
+
 // Sorted by name.
-constexpr std::array<BlasOperator, 21> kTable = {{
+constexpr std::array<BlasOperator, 24> kTable = {{
     {"aten::_addmm_activation", &of_activated_addmm},
     {"aten::_cdist_forward", &of_distances},
+    {"aten::_linalg_solve_ex", &of_matrix},
     {"aten::_native_multi_head_attention", &always},
     {"aten::_scaled_mm", &of_scaled},
     {"aten::_transformer_encoder_layer_fwd", &always},
@@ -132,6 +138,8 @@ constexpr std::array<BlasOperator, 21> kTable = {{
     {"aten::baddbmm_", &of_next_two},
     {"aten::bmm", &of_first_two},
     {"aten::dot", &always},
+    {"aten::linalg_inv_ex", &of_matrix},
+    {"aten::linalg_lstsq", &of_matrix},
     {"aten::linalg_matrix_exp", &of_exponential},
     {"aten::linalg_solve_triangular", &of_triangular},
     {"aten::mm", &of_first_two},

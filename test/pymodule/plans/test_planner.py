@@ -134,6 +134,7 @@ def test_tensors_of_one_storage_share_memory(ask, client):
         ("aten::item", "float32[]", "values"),
         ("aten::_ctc_loss.Tensor", "float32[9,2,5] int64[2,4] int64[2] int64[2]", "values"),
         ("aten::index.Tensor", "float32[8] [bool[8]]", "values"),
+        ("aten::index.Tensor", "float32[8] [host:bool[8]]", "values"),
         ("aten::no_such_operator", "float32[8]", "operator"),
         ("quantized::add", "float32[8]", "operator"),
     ],

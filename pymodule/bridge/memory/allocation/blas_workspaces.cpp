@@ -249,6 +249,8 @@ void ensure_blas_workspace(c10::DeviceIndex device, BlasLibrary library) {
   const bool is_shared = library == BlasLibrary::kCublasLt && is_unified();
   if (is_shared) {
     library = BlasLibrary::kCublas;
+  } else if (library == BlasLibrary::kCublasLt) {
+    ensure_blas_workspace(device, BlasLibrary::kCublas); // it uses the handle of cuBLAS
   }
   int stream = OPENREG_STREAM_DEFAULT;
   check(openreg_stream_current(device, &stream));

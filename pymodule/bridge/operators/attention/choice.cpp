@@ -224,6 +224,9 @@ Refusal efficient_refuses(const AttentionCall &call) {
       !(dtype == at::kBFloat16 && architecture >= 80)) {
     return because("it does not support ", dtype, " on this GPU");
   }
+  if (is_given(call.mask) && call.mask->sym_stride(-1) != 1) {
+    return because("the elements of a row of the mask are not contiguous");
+  }
   auto refusal = efficient_heads_refuse(call, architecture);
   refusal = refusal ? refusal : heads_refuse(call, kEfficientSharesHeads);
   return refusal ? refusal : rows_refuse(call, /*ignores_single_columns=*/false);

@@ -8,8 +8,11 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/view_as_real.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <vector>
 
 #include "compat/native_functions.h"
 #include "core/registration.h"
@@ -180,14 +183,34 @@ at::Tensor &bernoulli_float_(at::Tensor &self, double p, OptionalGenerator gener
   return self;
 }
 
+// The dimensions in the order in which CUDA's kernel for two tensors visits them: with descending
+// strides, where the strides of both tensors agree (rearrangeDims in ATen/cuda/CUDAApplyUtils.cuh).
+std::vector<int64_t> order_of_dimensions(const at::Tensor &x, const at::Tensor &y) {
+  std::vector<int64_t> order(x.dim());
+  std::iota(order.begin(), order.end(), 0);
+  for (auto first = order.begin(); first != order.end(); first++) {
+    for (auto second = first + 1; second < order.end() && x.size(*first) != 1; second++) {
+      const auto of_x = x.stride(*first) - x.stride(*second);
+      const auto of_y = y.stride(*first) - y.stride(*second);
+      if (x.size(*second) != 1 && std::min(of_x, of_y) < 0 && std::max(of_x, of_y) <= 0) {
+        std::swap(*first, *second);
+      }
+    }
+  }
+  return order;
+}
+
 at::Tensor &bernoulli_tensor_(at::Tensor &self, const at::Tensor &p, OptionalGenerator generator) {
   TORCH_CHECK_NOT_IMPLEMENTED(p.is_floating_point(),
                               "expected probabilities tensor to have floating type, got ",
                               p.scalar_type());
   const auto type = self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const auto probabilities = p.to(self.device(), type).expand(self.sizes()).contiguous();
+  const auto order = order_of_dimensions(self, p.expand(self.sizes()));
+  const auto probabilities =
+      p.to(self.device(), type).expand(self.sizes()).permute(order).contiguous();
+  auto visited = self.permute(order);
   fill_random(
-      self, generator, "bernoulli_tensor_cuda_",
+      visited, generator, "bernoulli_tensor_cuda_",
       [](const openreg_output *output, openreg_grid) {
         return openreg_bernoulli_tensor_words(output);
       },

@@ -36,11 +36,11 @@ at::Tensor draw_like(const at::Tensor &parameter, const OptionalGenerator &gener
   check_floating(parameter, kernel);
   auto &numbers = generator_for(generator, parameter.device());
   auto result = at::empty_like(parameter, at::MemoryFormat::Contiguous);
+  const auto begin = numbers.reserve(words); // CUDA takes them for an empty result, too
   if (result.numel() > 0) {
     const auto type = random_type(parameter, kernel);
     const auto n = count_of(parameter);
     auto *elements = target(result);
-    const auto begin = numbers.reserve(words);
     if (skip_kernel({parameter}, {result})) {
       return result;
     }
@@ -55,7 +55,7 @@ at::Tensor draw_like(const at::Tensor &parameter, const OptionalGenerator &gener
 at::Tensor poisson(const at::Tensor &self, OptionalGenerator generator) {
   const auto lambda = self.contiguous();
   return draw_like(
-      lambda, generator, "poisson_cuda", openreg_poisson_words(count_of(self)),
+      lambda, generator, "poisson_cuda", openreg_poisson_words(),
       [rates = source(lambda)](auto type, auto n, auto *result, auto share, auto philox) {
         openreg_poisson(type, n, rates, result, share, philox);
       });
@@ -64,7 +64,7 @@ at::Tensor poisson(const at::Tensor &self, OptionalGenerator generator) {
 at::Tensor standard_gamma(const at::Tensor &self, OptionalGenerator generator) {
   const auto alpha = self.contiguous();
   return draw_like(
-      alpha, generator, "gamma_cuda", openreg_gamma_words(count_of(self)),
+      alpha, generator, "gamma_cuda", openreg_gamma_words(),
       [shapes = source(alpha)](auto type, auto n, auto *result, auto share, auto philox) {
         openreg_gamma(type, n, shapes, result, share, philox);
       });
@@ -106,7 +106,7 @@ at::Tensor binomial(const at::Tensor &count, const at::Tensor &probability,
   const auto shape = at::infer_size(count.sizes(), probability.sizes());
   const auto trials = count.expand(shape).contiguous();
   const auto p = probability.to(count.scalar_type()).expand(shape).contiguous();
-  return draw_like(trials, generator, "binomial_cuda", openreg_binomial_words(count_of(trials)),
+  return draw_like(trials, generator, "binomial_cuda", openreg_binomial_words(),
                    [counts = source(trials), chances = source(p)](auto type, auto n, auto *result,
                                                                   auto share, auto philox) {
                      openreg_binomial(type, n, counts, chances, result, share, philox);

@@ -1,6 +1,7 @@
 // Dropout, random permutations and multinomial draws.
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_assert_async.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/div.h>
@@ -133,17 +134,23 @@ bool is_unknown(const at::Tensor &weights) {
   return is_dry() && !is_known(weights);
 }
 
-// The error messages are those of the CPU. CUDA's kernel aborts the program.
+// Raises an error at the next wait for the device if the condition is false, as CUDA's kernels do,
+// so a graph can capture the operator. The messages are those of the CPU.
+void assert_of(const at::Tensor &weights, const at::Tensor &condition, const char *message) {
+  if (!is_unknown(weights)) {
+    at::_assert_async(condition, message);
+  }
+}
+
 void draw_without_replacement(const at::Tensor &weights, int64_t samples,
                               const OptionalGenerator &generator, at::Tensor &result) {
   const auto largest = weights.max(), least = weights.min();
   const auto is_valid =
       largest.lt(std::numeric_limits<double>::infinity()).bitwise_and(least.ge(0));
   const auto has_empty_row = weights.dim() == 1 ? weights.sum().eq(0) : weights.sum(1).eq(0).any();
-  TORCH_CHECK(is_unknown(weights) || is_valid.item<bool>(),
-              "probability tensor contains either `inf`, `nan` or element < 0");
-  TORCH_CHECK(is_unknown(weights) || !has_empty_row.item<bool>(),
-              "invalid multinomial distribution (sum of probabilities <= 0)");
+  assert_of(weights, is_valid, "probability tensor contains either `inf`, `nan` or element < 0");
+  assert_of(weights, has_empty_row.logical_not(),
+            "invalid multinomial distribution (sum of probabilities <= 0)");
   // The largest p / q, with exponential q.
   auto keys = at::empty_like(weights).exponential_(1, generator);
   at::div_out(keys, weights, keys);
@@ -155,18 +162,16 @@ void draw_without_replacement(const at::Tensor &weights, int64_t samples,
   at::topk_out(values, result, keys, samples);
 }
 
-// The error messages are those of the CPU. CUDA's kernel aborts the program.
 void check_probabilities(const at::Tensor &self) {
   if (is_unknown(self)) {
     return;
   }
-  TORCH_CHECK(self.ge(0).logical_or(self.isnan()).all().item<bool>(),
-              "invalid multinomial distribution (encountering probability entry < 0)");
-  TORCH_CHECK(
-      self.isfinite().all().item<bool>(),
-      "invalid multinomial distribution (encountering probability entry = infinity or NaN)");
-  TORCH_CHECK(self.sum(-1).gt(0).all().item<bool>(),
-              "invalid multinomial distribution (sum of probabilities <= 0)");
+  assert_of(self, self.ge(0).logical_or(self.isnan()).all(),
+            "invalid multinomial distribution (encountering probability entry < 0)");
+  assert_of(self, self.isfinite().all(),
+            "invalid multinomial distribution (encountering probability entry = infinity or NaN)");
+  assert_of(self, self.sum(-1).gt(0).all(),
+            "invalid multinomial distribution (sum of probabilities <= 0)");
 }
 
 // `result` must be contiguous.

@@ -10,6 +10,10 @@ from .recorder import Recorder
 
 _NCCL_SOURCE = "NVIDIA/nccl#964, the first communicator on A100s; later ones are not counted"
 
+# Measured on an H100 with NCCL 2.28.9: the first communicator, of one rank.
+_NCCL_ALONE_BYTES = 591396864
+_NCCL_ALONE_SOURCE = "measured on an H100: the first communicator, of one rank"
+
 # Operators that call cuBLAS.
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "linear", "_scaled_mm")
 _PRODUCT_NODES = ("MmBackward0", "AddmmBackward0", "BmmBackward0", "BaddbmmBackward0")
@@ -59,7 +63,10 @@ def of_device(log: Log, recorder: Recorder, device: int) -> list[Estimate]:
         size = _workspace_bytes(device)
         what = f"{users} x {size} bytes, for each thread and stream that multiplies matrices"
         made.append(Estimate(WORKSPACES, users * size, what, users, is_counted))
-    if recorder.largest_group > 1:
-        size = _C.estimate_nccl_memory(recorder.largest_group)
-        made.append(Estimate(COMMUNICATOR, size, _NCCL_SOURCE, is_counted=is_counted))
+    if recorder.largest_group > 0:
+        is_set = "OPENREG_NCCL_MEMORY" in os.environ
+        is_alone = recorder.largest_group == 1 and not is_set
+        size = _NCCL_ALONE_BYTES if is_alone else _C.estimate_nccl_memory(recorder.largest_group)
+        source = _NCCL_ALONE_SOURCE if is_alone else _NCCL_SOURCE
+        made.append(Estimate(COMMUNICATOR, size, source, is_counted=is_counted and is_set))
     return made

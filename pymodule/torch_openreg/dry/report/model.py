@@ -155,8 +155,12 @@ class Device:
 
     @property
     def estimated(self) -> int:
-        """The sum of the estimates that the device did not count."""
-        return sum(each.bytes for each in self.estimates if not each.is_counted)
+        """The sum of the estimates, except workspaces that the allocator counted."""
+        return sum(
+            each.bytes
+            for each in self.estimates
+            if not (each.name == WORKSPACES and each.is_counted)
+        )
 
     @property
     def needed(self) -> int:

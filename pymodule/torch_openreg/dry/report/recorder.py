@@ -70,7 +70,7 @@ class Recorder:
     optimizer_steps: list[tuple[int, Span]] = field(default_factory=list)  # with the optimizer's id
     labels: dict[int, Label] = field(default_factory=dict)  # by the event of the allocation
     failures: list[Failure] = field(default_factory=list)
-    largest_group: int = 1  # of processes that communicate through devices
+    largest_group: int = 0  # of processes that communicate through devices
 
     def __post_init__(self) -> None:
         self._modules = Modules()
