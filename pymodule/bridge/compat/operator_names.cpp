@@ -27,6 +27,34 @@ constexpr std::array<std::string_view, 4> kAbsentOnCuda = {
     "aten::_histogramdd_bin_edges", "aten::_histogramdd_from_bin_cts",
     "aten::_histogramdd_from_bin_tensors", "aten::histogram"};
 
+constexpr std::array<std::string_view, 19> kCheckedOnCuda = {"aten::clamp",
+                                                             "aten::clamp_max",
+                                                             "aten::clamp_min",
+                                                             "aten::equal",
+                                                             "aten::gcd",
+                                                             "aten::gelu_backward",
+                                                             "aten::igamma",
+                                                             "aten::igammac",
+                                                             "aten::lcm",
+                                                             "aten::logaddexp",
+                                                             "aten::logaddexp2",
+                                                             "aten::logit_backward",
+                                                             "aten::native_dropout_backward",
+                                                             "aten::nextafter",
+                                                             "aten::normal",
+                                                             "aten::sigmoid_backward",
+                                                             "aten::silu_backward",
+                                                             "aten::tanh_backward",
+                                                             "aten::threshold_backward"};
+
+constexpr std::array<std::string_view, 4> kArgumentUnnamed = {
+    "aten::binary_cross_entropy", "aten::binary_cross_entropy_with_logits", "aten::mse_loss",
+    "aten::smooth_l1_loss"};
+
+constexpr std::array<std::string_view, 5> kWaitsOnCuda = {"aten::_unique2", "aten::bincount",
+                                                          "aten::equal", "aten::unique_consecutive",
+                                                          "aten::unique_dim"};
+
 constexpr std::array<std::string_view, 2> kTakesLastScalar = {"aten::addcmul", "aten::addcmul_"};
 
 constexpr std::string_view kAnyOverload = "*";
@@ -94,6 +122,19 @@ std::string_view bins_argument(std::string_view name) {
   return name == kHistogram ? "bins" : name == kCountValues ? "minlength" : "";
 }
 
+bool is_checked_on_cuda(std::string_view name) {
+  return std::ranges::find(kCheckedOnCuda, name.ends_with('_') ? name.substr(0, name.size() - 1)
+                                                               : name) != kCheckedOnCuda.end();
+}
+
+bool leaves_argument_unnamed(std::string_view name) {
+  return std::ranges::find(kArgumentUnnamed, name) != kArgumentUnnamed.end();
+}
+
+bool waits_on_cuda(std::string_view name) {
+  return std::ranges::find(kWaitsOnCuda, name) != kWaitsOnCuda.end();
+}
+
 bool is_absent_on_cuda(std::string_view name) {
   return std::ranges::count(kAbsentOnCuda, name) > 0;
 }
@@ -120,6 +161,9 @@ std::vector<std::string_view> operators_known_by_name() {
   names.insert(names.end(), kRanges.begin(), kRanges.end());
   names.insert(names.end(), kOverwriting.begin(), kOverwriting.end());
   names.insert(names.end(), kAbsentOnCuda.begin(), kAbsentOnCuda.end());
+  names.insert(names.end(), kWaitsOnCuda.begin(), kWaitsOnCuda.end());
+  names.insert(names.end(), kCheckedOnCuda.begin(), kCheckedOnCuda.end());
+  names.insert(names.end(), kArgumentUnnamed.begin(), kArgumentUnnamed.end());
   names.insert(names.end(), kCopies.begin(), kCopies.end());
   names.insert(names.end(), kTakesLastScalar.begin(), kTakesLastScalar.end());
   for (const auto &row : kHostArguments) {

@@ -61,6 +61,17 @@ inline constexpr std::array<const char *, 2> kLaunchedComposites = {
 // Whether the CPU has an operator that CUDA lacks. `name` is without overload.
 bool is_absent_on_cuda(std::string_view name);
 
+// Whether CUDA's wrapper of a pointwise operator or its in-place form checks that all tensors are
+// on one device. Such an operator takes no number on the host, and the error names the argument.
+bool is_checked_on_cuda(std::string_view name);
+
+// Whether CUDA's error for tensors on several devices names no argument, although the operator is
+// not pointwise.
+bool leaves_argument_unnamed(std::string_view name);
+
+// Whether CUDA waits for values of the first argument, which the CPU need not do.
+bool waits_on_cuda(std::string_view name);
+
 // Returns every name in these files, without overload.
 std::vector<std::string_view> operators_known_by_name();
 

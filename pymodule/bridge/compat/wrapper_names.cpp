@@ -11,11 +11,12 @@ namespace {
 struct WrapperRow {
   std::string_view name, argument, method, quoted_argument;
 };
-constexpr std::array<WrapperRow, 4> kComposites = {{
+constexpr std::array<WrapperRow, 5> kComposites = {{
     {"aten::embedding", "indices", "_index_select", "index"},
     {"aten::embedding", "weight", "_index_select", "self"},
     {"aten::convolution", "input", "__slow_conv2d_forward", "self"},
     {"aten::convolution", "weight", "__slow_conv2d_forward", "weight"},
+    {"aten::stack", "tensors", "cat", "tensors"},
 }};
 
 // PyTorch generates a Meta kernel with each structured kernel.

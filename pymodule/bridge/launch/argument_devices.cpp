@@ -3,6 +3,7 @@
 #include <ATen/core/enum_tag.h>
 
 #include <string_view>
+#include <utility>
 
 #include "compat/operator_names.h"
 #include "compat/wrapper_names.h"
@@ -14,7 +15,8 @@ namespace {
 HostArguments host_arguments_of(std::string_view name, std::string_view overload,
                                 const std::optional<c10::OperatorHandle> &op) {
   const auto takes = host_arguments(name, overload);
-  return takes == HostArguments::kNothing && op.has_value() && op->hasTag(at::Tag::pointwise)
+  return takes == HostArguments::kNothing && op.has_value() && op->hasTag(at::Tag::pointwise) &&
+                 !is_checked_on_cuda(name)
              ? HostArguments::kScalars
              : takes;
 }
@@ -62,8 +64,13 @@ void ArgumentDevices::refuse(c10::Device other, int position) const {
                   takes != HostArguments::kTensors,
               "indices should be either on cpu or on the same device as the indexed tensor (",
               position < first_ ? other : common, ")");
+  const auto [first, second] =
+      position < first_ ? std::pair(other, common) : std::pair(common, other);
+  TORCH_CHECK(!std::string_view(name_).starts_with("aten::masked_fill"),
+              "expected self and mask to be on the same device, but got mask on ", second,
+              " and self on ", first);
   // As on CUDA, pointwise operators run on the device of the first device tensor,
-  TORCH_CHECK(takes == HostArguments::kNothing && op.has_value(),
+  TORCH_CHECK(takes == HostArguments::kNothing && op.has_value() && !leaves_argument_unnamed(name_),
               "Expected all tensors to be on the same device, but found at least two devices, ",
               common, " and ", other, "!");
   // and others where the first tensor is. The error names the first tensor that is elsewhere.

@@ -24,6 +24,7 @@
 #include "launch/ignore_warnings.h"
 #include "launch/kernel_registry.h"
 #include "launch/wider_state.h"
+#include "streams/sync_debug.h"
 
 namespace openreg {
 
@@ -78,6 +79,26 @@ private:
   c10::KernelFunction launch_;
 };
 
+// For an operator whose call waits for values of its first argument on CUDA.
+class WaitingKernel final : public c10::OperatorKernel {
+public:
+  WaitingKernel(const OperatorHandle &op, c10::KernelFunction launch)
+      : launch_(std::move(launch)), argument_count_(op.schema().arguments().size()) {}
+  void operator()(const OperatorHandle &op, c10::DispatchKeySet keys, torch::jit::Stack *stack) {
+    if (syncs_are_noted()) [[unlikely]] {
+      const auto &tensor = torch::jit::last(*stack, argument_count_)[0].toTensor();
+      if (tensor.numel() > 0) {
+        note_sync(tensor.device().index());
+      }
+    }
+    launch_.callBoxed(op, keys, stack);
+  }
+
+private:
+  c10::KernelFunction launch_;
+  size_t argument_count_;
+};
+
 c10::KernelFunction make_launch(const OperatorHandle &op, DispatchKey kernel_key) {
   const auto *row = find_nondeterministic(op.operator_name());
   if (row != nullptr) {
@@ -105,7 +126,8 @@ private:
   std::string key_;
 };
 
-c10::KernelFunction make_kernel(const OperatorHandle &op, DispatchKey key, DispatchKey kernel_key) {
+c10::KernelFunction make_kernel_without_wait(const OperatorHandle &op, DispatchKey key,
+                                             DispatchKey kernel_key) {
   if (is_absent_on_cuda(op.operator_name().name)) {
     return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<AbsentKernel>(key));
   }
@@ -118,6 +140,14 @@ c10::KernelFunction make_kernel(const OperatorHandle &op, DispatchKey key, Dispa
              ? c10::KernelFunction::makeFromBoxedFunctor(
                    std::make_unique<ByDtypeKernel>(op, key, std::move(launch)))
              : launch;
+}
+
+c10::KernelFunction make_kernel(const OperatorHandle &op, DispatchKey key, DispatchKey kernel_key) {
+  if (waits_on_cuda(op.operator_name().name)) {
+    return c10::KernelFunction::makeFromBoxedFunctor(
+        std::make_unique<WaitingKernel>(op, make_kernel_without_wait(op, key, kernel_key)));
+  }
+  return make_kernel_without_wait(op, key, kernel_key);
 }
 
 template <c10::DispatchKey kKernelKey>

@@ -2,14 +2,18 @@
 // elsewhere step by step. This launches the same oneDNN kernel, with the same derivative.
 //
 // With memory plans an LSTM runs step by step, as in PyTorch's CUDA build without cuDNN: CUDA has
-// no kernel like oneDNN's, so no plan says what it would take.
+// no kernel like oneDNN's, so no plan says what it would take. With autocast it does, too, since
+// the result has the lower precision on CUDA.
 
 #include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
 
 #include "compat/native_kernels.h"
 #include "core/registration.h"
@@ -25,16 +29,19 @@ using at::TensorList;
 
 constexpr int64_t kModeLstm = 2; // mkldnn_rnn_layer's mode, in oneDNN's numbering
 
-bool takes_whole_layers(const Tensor &input, TensorList hx) {
+bool takes_whole_layers(const Tensor &input, TensorList hx, TensorList params) {
+  const bool is_in_one_place = std::ranges::all_of(
+      params, [&](const Tensor &each) { return each.device() == input.device(); });
   const bool has_projections = hx.size() == 2 && hx[0].size(2) != hx[1].size(2);
   return at::globalContext().userEnabledMkldnn() && input.scalar_type() == at::kFloat &&
-         input.numel() > 0 && !has_projections && !has_planner();
+         input.numel() > 0 && is_in_one_place && !has_projections && !has_planner() &&
+         !at::autocast::is_autocast_enabled(kDeviceType);
 }
 
 std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor &input, TensorList hx, TensorList params,
                                         bool has_biases, int64_t num_layers, double dropout,
                                         bool train, bool bidirectional, bool batch_first) {
-  if (!takes_whole_layers(input, hx)) {
+  if (!takes_whole_layers(input, hx, params)) {
     return native::lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional,
                         batch_first);
   }

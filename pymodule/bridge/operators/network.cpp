@@ -21,7 +21,7 @@ at::Tensor nonzero(const at::Tensor &self) {
 }
 
 at::Tensor masked_select(const at::Tensor &self, const at::Tensor &mask) {
-  note_sync(self.device().index());
+  note_sync((self.device().type() == kDeviceType ? self : mask).device().index());
   return typed<ops::masked_select>(self, mask);
 }
 

@@ -75,7 +75,6 @@ def test_device_index_error_names_both_devices_as_cuda_does():
         lambda x, scalar: scalar * x,
         lambda x, scalar: x.div_(scalar),
         lambda x, scalar: torch.where(x > scalar, x, scalar),
-        lambda x, scalar: torch.clamp(x, min=scalar),
         lambda x, scalar: torch.pow(x, scalar),
         lambda x, scalar: x.fill_(scalar),
         lambda x, scalar: torch.lerp(x, x + 1, scalar),
@@ -86,6 +85,21 @@ def test_zero_dimensional_host_tensor_is_a_scalar(call):
     actual = call(samples.make(f"{DEVICE}:1").p, scalar)
     assert actual.device == torch.device(f"{DEVICE}:1")
     torch.testing.assert_close(actual.cpu(), call(samples.make().p, scalar))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, scalar: torch.clamp(x, min=scalar),
+        lambda x, scalar: x.clamp_(max=scalar),
+        lambda x, scalar: torch.logaddexp(x, scalar),
+        lambda x, scalar: torch.equal(x, scalar),
+    ],
+)
+def test_operators_that_cuda_checks_take_no_host_scalar(call):
+    message = "Expected all tensors to be on the same device, but got .* is on cpu"
+    with pytest.raises(RuntimeError, match=message):
+        call(samples.make(f"{DEVICE}:1").p, torch.tensor(2.0))
 
 
 def test_addcmul_takes_a_host_scalar_as_its_last_tensor_only():

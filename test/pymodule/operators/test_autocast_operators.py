@@ -378,3 +378,15 @@ def test_calls_that_need_no_cast_allocate_no_copies():
     expected = allocations()
     with torch.autocast(DEVICE):
         assert allocations() == expected
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_recurrent_layers_have_results_of_lower_precision(kind, dtype):
+    layers = kind(4, 4, num_layers=2, device=DEVICE)
+    with torch.autocast(DEVICE, dtype):
+        result, state = layers(torch.ones(3, 2, 4, device=DEVICE))
+    assert result.dtype == dtype
+    assert {each.dtype for each in (state if isinstance(state, tuple) else [state])} == {dtype}
+    result.float().sum().backward()
+    assert layers.weight_ih_l0.grad.dtype == torch.float32

@@ -48,22 +48,29 @@ def as_signature(value):
     return [as_signature(each) for each in value]
 
 
+def load_answers(path):
+    with gzip.open(path, "rt") as file:
+        return json.load(file)["answers"]
+
+
+def settings_of(answer):
+    """Return the settings of a call, without cuDNN."""
+    *settings, _ = (tuple(each) if isinstance(each, list) else each for each in answer["settings"])
+    return (*settings, False)
+
+
 def calls(path):
     """Yield the question of each call without a library, and the events on the GPU."""
-    with gzip.open(path, "rt") as file:
-        answers = json.load(file)["answers"]
-    for answer in answers:
+    for answer in load_answers(path):
         name = answer["operator"].removeprefix("aten::")
         is_linear = "linalg" in name
         if is_linear or name in CHANGED | OF_LIBRARIES | VALUES_DECIDE:
             continue
-        settings = [tuple(each) if isinstance(each, list) else each for each in answer["settings"]]
-        settings[-1] = False  # without cuDNN
         yield (
             answer["operator"],
             [as_signature(each) for each in answer["arguments"]],
             {key: as_signature(each) for key, each in answer["keywords"].items()},
-            tuple(settings),
+            settings_of(answer),
             tuple(answer["events"]),
         )
 

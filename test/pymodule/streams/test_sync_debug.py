@@ -33,11 +33,18 @@ WAITS = {
     "mask": lambda x: x[x > 2],
     "a number by indices": lambda x: x.index_put_((x[:, 0].long() % 2,), torch.tensor(1.0)),
     "masked_select": lambda x: x.masked_select(x > 2),
+    "unique": lambda x: torch.unique(x),
+    "unique rows": lambda x: torch.unique(x, dim=0),
+    "unique_consecutive": lambda x: torch.unique_consecutive(x),
+    "equal": lambda x: torch.equal(x, x + 1),
+    "bincount": lambda x: torch.bincount(x.long().flatten()),
     "stream": lambda x: module.current_stream().synchronize(),
 }
 
 GOES_ON = {
     "kernels": lambda x: torch.nn.functional.linear(x, x).relu_().sum(),
+    "draws": lambda x: torch.multinomial(x.abs() + 1, 2),
+    "draws with replacement": lambda x: torch.multinomial(x.abs() + 1, 5, replacement=True),
     "factories": lambda x: torch.rand(3, device=x.device),
     "indices": lambda x: x[torch.zeros(4, dtype=torch.long, device=x.device)],
     "a number by a mask": lambda x: x.__setitem__(x > 2, 1.0),

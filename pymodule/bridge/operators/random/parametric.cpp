@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "core/registration.h"
+#include "launch/argument_devices.h"
 #include "memory/allocation/memory.h"
 #include "operators/random/random.h"
 
@@ -118,6 +119,10 @@ at::Tensor binomial(const at::Tensor &count, const at::Tensor &probability,
 at::Tensor &rrelu_with_noise_out(const at::Tensor &self, at::Tensor &noise, const at::Scalar &lower,
                                  const at::Scalar &upper, bool training,
                                  OptionalGenerator generator, at::Tensor &out) {
+  ArgumentDevices devices("aten::rrelu_with_noise", "");
+  devices.check(self);
+  devices.check(noise);
+  devices.index(); // raises for tensors on different devices
   TORCH_CHECK(self.sym_sizes() == noise.sym_sizes(),
               "noise tensor shape must match self tensor shape.");
   if (!training) {
