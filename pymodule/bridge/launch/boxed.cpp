@@ -87,7 +87,7 @@ public:
   void operator()(const OperatorHandle &op, c10::DispatchKeySet keys, torch::jit::Stack *stack) {
     if (syncs_are_noted()) [[unlikely]] {
       const auto &tensor = torch::jit::last(*stack, argument_count_)[0].toTensor();
-      if (tensor.numel() > 0) {
+      if (tensor.numel() > 0 && tensor.device().type() == kDeviceType) {
         note_sync(tensor.device().index());
       }
     }
