@@ -137,7 +137,7 @@ def test_memory_runs_out_earlier_and_the_message_counts_the_context(python):
         OPENREG_DEVICE_MEMORY="1G",
     )
     assert (
-        "Tried to allocate 30.00 MiB. GPU 0 has a total capacity of 1024.00 MiB of which 24.00 MiB "
+        "Tried to allocate 30.00 MiB. GPU 0 has a total capacity of 1024.00 MiB of which 17.00 MiB "
         "is free. Including non-PyTorch memory, this process has 1007.00 MiB memory in use. Of the "
         "allocated memory 480.00 MiB is allocated by PyTorch" in result.stdout
     )
