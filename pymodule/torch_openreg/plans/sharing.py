@@ -81,6 +81,7 @@ def environment(profiles: Sequence[str]) -> dict[str, str]:
         "OPENREG_DEVICE_MEMORY": "80G",
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         "USE_PYTORCH_KERNEL_CACHE": "0",
+        "TORCH_DISABLE_NATIVE_JIT": "1",  # kernels of Triton, which needs a driver
         VARIABLE: ",".join(f"{name}:{size}" for name, size in workspaces().items()),
         # openreg counts the workspaces of cuBLAS itself.
         "CUBLAS_WORKSPACE_CONFIG": ":0:0",

@@ -9,7 +9,7 @@ import collections
 import pytest
 import torch
 from modes import cuda_only
-from test_recorded_gpu import RECORDS, as_signature, load_answers, settings_of
+from recorded_calls import RECORDS, as_signature, load_answers, settings_of
 from torch_openreg._releases import RELEASE
 from torch_openreg.plans.client import Client
 

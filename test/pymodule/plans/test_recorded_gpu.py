@@ -4,16 +4,13 @@ The GPU ran PyTorch 2.11.0. ``CHANGED`` has the operators whose code for CUDA is
 """
 
 import collections
-import gzip
-import json
-from pathlib import Path
 
 import pytest
+from recorded_calls import RECORDS, as_signature, load_answers, settings_of
 from torch_openreg._releases import RELEASE
 from torch_openreg.plans import builtin
 from torch_openreg.plans.client import Client
 
-RECORDS = sorted((Path(__file__).resolve().parents[2] / "fixtures").glob("operators-*.json.gz"))
 H100 = builtin.Device(132, 2048, 90)
 
 # They sort, reduce or check in another way since, and so take other blocks.
@@ -35,28 +32,6 @@ VALUES_DECIDE = {"linalg_matrix_exp"}  # and the planner does not notice it
 LEAST = {"builtin": 10_300, "planner": 50_000}
 
 pytestmark = pytest.mark.skipif(RELEASE != (2, 13), reason="the exceptions are those of 2.13")
-
-
-def as_signature(value):
-    """Return a value of a signature, in which JSON has made tuples to lists."""
-    if not isinstance(value, list):
-        return value
-    if value and value[0] == "tensor":
-        return tuple(tuple(each) if isinstance(each, list) else each for each in value)
-    if value and value[0] in ("again", "dtype", "layout", "format", "device"):
-        return tuple(value)
-    return [as_signature(each) for each in value]
-
-
-def load_answers(path):
-    with gzip.open(path, "rt") as file:
-        return json.load(file)["answers"]
-
-
-def settings_of(answer):
-    """Return the settings of a call, without cuDNN."""
-    *settings, _ = (tuple(each) if isinstance(each, list) else each for each in answer["settings"])
-    return (*settings, False)
 
 
 def calls(path):
