@@ -192,23 +192,12 @@ def operator_of(name: str) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
 
 
-def arguments_of(text: Any, line: str) -> tuple[list[Any], dict[str, Any]]:
-    parser, given, named = text.Parser(), [], {}
-    for part in line.split():
-        name, equals, value = part.partition("=")
-        if equals and name.isidentifier():
-            named[name] = parser.parse(value)
-        else:
-            given.append(parser.parse(part))
-    return given, named
-
-
 def run_grids(text: Any, chosen: Any) -> Iterator[str]:
     """Run the calls of the grids. Yield the errors."""
     grids = load_module("grids", GRIDS)
     calls = [call for family in grids.FAMILIES.values() for call in family()]
     for operator, line in chosen(dict.fromkeys(calls)):
-        given, named = arguments_of(text, line)
+        given, named = text.parse_call(line.split())
         storages: dict[int, torch.Tensor] = {}
         try:
             with _disable_current_modes():

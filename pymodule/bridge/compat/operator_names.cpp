@@ -123,16 +123,18 @@ std::string_view bins_argument(std::string_view name) {
 }
 
 bool is_checked_on_cuda(std::string_view name) {
-  return std::ranges::find(kCheckedOnCuda, name.ends_with('_') ? name.substr(0, name.size() - 1)
-                                                               : name) != kCheckedOnCuda.end();
+  if (name.ends_with('_')) {
+    name.remove_suffix(1);
+  }
+  return std::ranges::count(kCheckedOnCuda, name) > 0;
 }
 
 bool leaves_argument_unnamed(std::string_view name) {
-  return std::ranges::find(kArgumentUnnamed, name) != kArgumentUnnamed.end();
+  return std::ranges::count(kArgumentUnnamed, name) > 0;
 }
 
 bool waits_on_cuda(std::string_view name) {
-  return std::ranges::find(kWaitsOnCuda, name) != kWaitsOnCuda.end();
+  return std::ranges::count(kWaitsOnCuda, name) > 0;
 }
 
 bool is_absent_on_cuda(std::string_view name) {

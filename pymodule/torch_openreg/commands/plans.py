@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ..plans import builds, builtin
 from ..plans.client import DEFAULT_SETTINGS, Client
 from ..plans.libraries import workspaces
-from ..plans.text import Parser, describe_plan
+from ..plans.text import describe_plan, parse_call
 from .cli import USAGE_STATUS, make_parser
 
 
@@ -95,15 +95,9 @@ def _device_of(profile: str) -> builtin.Device | None:
 
 
 def _show(operator: str, arguments: Sequence[str], profile: str, source: str) -> int:
-    given, named, texts = [], {}, Parser()
     try:
         workspaces()
-        for text in arguments:
-            name, equals, value = text.partition("=")
-            if equals and name.isidentifier():
-                named[name] = texts.parse(value)
-            else:
-                given.append(texts.parse(text))
+        given, named = parse_call(arguments)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1

@@ -10,7 +10,7 @@ This module does not import PyTorch.
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .client import Plan, PlannedOutput
@@ -70,6 +70,26 @@ class Parser:
         flags = "h" if found["host"] else ""
         size = elements * ITEM_BYTES[found["dtype"]]
         return ("tensor", found["dtype"], sizes, strides, 0, self._storages - 1, size, flags)
+
+
+def parse_call(texts: Iterable[str]) -> tuple[list[Any], dict[str, Any]]:
+    """Parse the arguments of a call: values, and names with values, such as ``dim=0``.
+
+    Raises
+    ------
+    ValueError
+        If a text is no argument.
+    """
+    parser = Parser()
+    given: list[Any] = []
+    named: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if equals and name.isidentifier():
+            named[name] = parser.parse(value)
+        else:
+            given.append(parser.parse(text))
+    return given, named
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 import pytest
 from torch_openreg.plans import builds
 from torch_openreg.plans.client import DEFAULT_SETTINGS, Client
-from torch_openreg.plans.text import Parser
+from torch_openreg.plans.text import parse_call
 
 PROFILE = "h100"
 
@@ -30,13 +30,7 @@ def ask(client):
     """Ask for the plan of a call whose arguments are text."""
 
     def ask(operator, arguments="", settings=DEFAULT_SETTINGS, profile=PROFILE):
-        texts, given, named = Parser(), [], {}
-        for text in arguments.split():
-            name, equals, value = text.partition("=")
-            if equals:
-                named[name] = texts.parse(value)
-            else:
-                given.append(texts.parse(text))
+        given, named = parse_call(arguments.split())
         return client.ask((operator, given, named, settings, profile))
 
     return ask

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch_openreg.plans.builtin import Device
 from torch_openreg.plans.client import DEFAULT_SETTINGS, Client, Plan, PlannedOutput
-from torch_openreg.plans.text import Parser
+from torch_openreg.plans.text import parse_call
 
 FILE = Path(__file__).with_name("recorded.txt")
 TEXT = FILE.read_text().splitlines() if FILE.exists() else []
@@ -26,18 +26,6 @@ DEVICES = {
     "l40s": Device(142, 1536, 89),
     "t4": Device(40, 1024, 75),
 }
-
-
-def arguments_of(text: str) -> tuple[list[Any], dict[str, Any]]:
-    """Parse the arguments of a call."""
-    texts, given, named = Parser(), [], {}
-    for part in text.split():
-        name, equals, value = part.partition("=")
-        if equals and name.isidentifier():
-            named[name] = texts.parse(value)
-        else:
-            given.append(texts.parse(part))
-    return given, named
 
 
 def fresh_blocks(outputs: Sequence[Any]) -> list[int]:
@@ -62,7 +50,7 @@ def main() -> None:
     for line in TEXT:
         if line and line[0] != "#":
             profile, operator, arguments = (part.strip() for part in line.split("|")[:3])
-            given, named = arguments_of(arguments)
+            given, named = parse_call(arguments.split())
             settings = (False, *DEFAULT_SETTINGS[1:])
             plan = client.ask((operator, given, named, settings, profile))
             if plan is None or plan.error is not None:

@@ -7,10 +7,11 @@ again: ``python record_plans.py`` in this folder.
 import grids
 import measured
 import pytest
-from record_plans import DEVICES, LINES, answer_of, arguments_of, fresh_blocks
+from record_plans import DEVICES, LINES, answer_of, fresh_blocks
 from torch_openreg._releases import RELEASE
 from torch_openreg.plans import builtin
 from torch_openreg.plans.client import DEFAULT_SETTINGS, Client, Plan
+from torch_openreg.plans.text import parse_call
 
 WITHOUT_GRADIENTS = (False, *DEFAULT_SETTINGS[1:])
 DETERMINISTIC = (False, True, *DEFAULT_SETTINGS[2:])
@@ -30,7 +31,7 @@ else:
 
 
 def compute(operator, arguments, settings=WITHOUT_GRADIENTS, profile="h100"):
-    given, named = arguments_of(arguments)
+    given, named = parse_call(arguments.split())
     return builtin.compute(operator, given, named, settings, DEVICES[profile])
 
 
@@ -47,7 +48,7 @@ def planner(build):
 def test_plans_are_those_of_the_planner(planner, family, profile):
     count = known = 0
     for operator, arguments in grids.FAMILIES[family]():
-        given, named = arguments_of(arguments)
+        given, named = parse_call(arguments.split())
         expected = planner.ask((operator, given, named, WITHOUT_GRADIENTS, profile))
         if expected is None or expected.error is not None:
             continue
@@ -66,7 +67,7 @@ def test_plans_are_those_of_the_planner(planner, family, profile):
 def test_deterministic_plans_are_those_of_the_planner(planner, family):
     known = 0
     for operator, arguments in grids.FAMILIES[family]():
-        given, named = arguments_of(arguments)
+        given, named = parse_call(arguments.split())
         found = compute(operator, arguments, DETERMINISTIC)
         expected = planner.ask((operator, given, named, DETERMINISTIC, "h100"))
         if found is not None and expected is not None and expected.error is None:

@@ -2,10 +2,11 @@
 
 import grids
 import pytest
-from record_plans import DEVICES, answer_of, arguments_of
+from record_plans import DEVICES, answer_of
 from torch_openreg import variables
 from torch_openreg.plans import builtin, libraries
 from torch_openreg.plans.client import DEFAULT_SETTINGS, Client
+from torch_openreg.plans.text import parse_call
 
 MIB = 1 << 20
 WITHOUT_CUDNN = (*DEFAULT_SETTINGS[:-1], False)
@@ -31,12 +32,12 @@ def planner(build):
 
 
 def plan_of(planner, operator, text, settings=DEFAULT_SETTINGS):
-    given, named = arguments_of(text)
+    given, named = parse_call(text.split())
     return planner.ask((operator, given, named, settings, "h100"))
 
 
 def compute(operator, text, settings=DEFAULT_SETTINGS):
-    given, named = arguments_of(text)
+    given, named = parse_call(text.split())
     device = DEVICES["h100"]._replace(cudnn_workspace=64 * MIB)
     return builtin.compute(operator, given, named, settings, device)
 

@@ -134,23 +134,19 @@ bool is_unknown(const at::Tensor &weights) {
   return is_dry() && !is_known(weights);
 }
 
-// Raises an error at the next wait for the device if the condition is false, as CUDA's kernels do,
-// so a graph can capture the operator. The messages are those of the CPU.
-void assert_of(const at::Tensor &weights, const at::Tensor &condition, const char *message) {
-  if (!is_unknown(weights)) {
-    at::_assert_async(condition, message);
-  }
-}
-
+// The checks do not wait for the device, as on CUDA, so a graph can capture the operator. The error
+// messages are those of the CPU. CUDA's kernel aborts the program.
 void draw_without_replacement(const at::Tensor &weights, int64_t samples,
                               const OptionalGenerator &generator, at::Tensor &result) {
   const auto largest = weights.max(), least = weights.min();
   const auto is_valid =
       largest.lt(std::numeric_limits<double>::infinity()).bitwise_and(least.ge(0));
   const auto has_empty_row = weights.dim() == 1 ? weights.sum().eq(0) : weights.sum(1).eq(0).any();
-  assert_of(weights, is_valid, "probability tensor contains either `inf`, `nan` or element < 0");
-  assert_of(weights, has_empty_row.logical_not(),
-            "invalid multinomial distribution (sum of probabilities <= 0)");
+  if (!is_unknown(weights)) {
+    at::_assert_async(is_valid, "probability tensor contains either `inf`, `nan` or element < 0");
+    at::_assert_async(has_empty_row.logical_not(),
+                      "invalid multinomial distribution (sum of probabilities <= 0)");
+  }
   // The largest p / q, with exponential q.
   auto keys = at::empty_like(weights).exponential_(1, generator);
   at::div_out(keys, weights, keys);
@@ -166,12 +162,13 @@ void check_probabilities(const at::Tensor &self) {
   if (is_unknown(self)) {
     return;
   }
-  assert_of(self, self.ge(0).logical_or(self.isnan()).all(),
-            "invalid multinomial distribution (encountering probability entry < 0)");
-  assert_of(self, self.isfinite().all(),
-            "invalid multinomial distribution (encountering probability entry = infinity or NaN)");
-  assert_of(self, self.sum(-1).gt(0).all(),
-            "invalid multinomial distribution (sum of probabilities <= 0)");
+  at::_assert_async(self.ge(0).logical_or(self.isnan()).all(),
+                    "invalid multinomial distribution (encountering probability entry < 0)");
+  at::_assert_async(
+      self.isfinite().all(),
+      "invalid multinomial distribution (encountering probability entry = infinity or NaN)");
+  at::_assert_async(self.sum(-1).gt(0).all(),
+                    "invalid multinomial distribution (sum of probabilities <= 0)");
 }
 
 // `result` must be contiguous.
