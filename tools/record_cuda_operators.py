@@ -22,11 +22,12 @@ import sys
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gpu_records
+import library_calls
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -238,68 +239,20 @@ def run_database(chosen: Any) -> Iterator[str]:
                 yield f"{info.name} {dtype}: {str(error).splitlines()[:1]}"
 
 
-def library_calls() -> Iterator[Callable[[], Any]]:
-    """Yield calls that NVIDIA's libraries compute, in several sizes."""
-    for n in (8, 31, 32, 33, 64, 100, 256, 512, 1000, 1024, 2048):
-        for batch in ((), (2,), (16,)):
-            if n > 512 and batch:
-                continue
-            x = torch.rand(*batch, n, n, device="cuda")
-            symmetric = x @ x.mT + n * torch.eye(n, device="cuda")
-            for call in (
-                torch.linalg.qr,
-                torch.linalg.svd,
-                torch.linalg.svdvals,
-                torch.linalg.inv,
-                torch.linalg.lu_factor,
-                torch.linalg.det,
-                torch.linalg.pinv,
-                torch.linalg.matrix_rank,
-                torch.linalg.eigvals,
-            ):
-                yield lambda call=call, x=x: call(x)
-            yield lambda x=x: torch.linalg.solve(x, x)
-            yield lambda x=x: torch.linalg.lstsq(x, x)
-            for call in (torch.linalg.eigh, torch.linalg.cholesky):
-                yield lambda call=call, x=symmetric: call(x)
-    for sizes in (
-        *((64,), (1000,), (1024,), (4096,), (65536,), (1 << 20,), (1 << 22,), (65537,), (131071,)),
-        *((16, 1024), (64, 400), (256, 512), (8, 65536), (3, 100003)),
-    ):
-        for dtype in (torch.float32, torch.float16, torch.float64):
-            if dtype is torch.float16 and any(n & (n - 1) for n in sizes):
-                continue
-            x = torch.rand(sizes, device="cuda").to(dtype)
-            for call in (torch.fft.fft, torch.fft.rfft, torch.fft.ifft):
-                yield lambda call=call, x=x: call(x)
-            if dtype is not torch.float16:
-                yield lambda x=x: torch.fft.irfft(torch.fft.rfft(x))
-    for sizes in ((64, 64), (256, 256), (1024, 1024), (500, 300), (8, 3, 224, 224), (32, 32, 32)):
-        x = torch.rand(sizes, device="cuda")
-        for call in (torch.fft.fft2, torch.fft.rfft2, torch.fft.fftn, torch.fft.rfftn):
-            yield lambda call=call, x=x: call(x)
-        yield lambda x=x: torch.fft.irfftn(torch.fft.rfftn(x))
-    wave = torch.rand(4, 16000, device="cuda")
-    window = torch.ones(400, device="cuda")
-    yield lambda: torch.stft(wave, 400, 160, window=window, return_complex=True)
-    for n, density in ((64, 0.1), (1000, 0.01), (4096, 0.001)):
-        dense = (torch.rand(n, n, device="cuda") < density).float()
-        for sparse in (dense.to_sparse(), dense.to_sparse_csr()):
-            for width in (1, 16, 256):
-                y = torch.rand(n, width, device="cuda")
-                yield lambda sparse=sparse, y=y: sparse @ y
-            yield lambda sparse=sparse: torch.sparse.mm(sparse, sparse)
-        yield lambda dense=dense: dense.to_sparse()
-        yield lambda dense=dense: dense.to_sparse().coalesce().to_dense()
-
-
-def run_libraries() -> Iterator[str]:
+def run_libraries(chosen: Any) -> Iterator[str]:
     with torch.no_grad():
-        for call in library_calls():
+        for call in chosen(library_calls.calls_without_gradients()):
             try:
                 call()
             except Exception as error:
                 yield f"library: {str(error).splitlines()[:1]}"
+    for call in chosen(library_calls.calls_of_cudnn()):
+        try:
+            call()
+        except Exception as error:
+            yield f"cuDNN: {str(error).splitlines()[:1]}"
+        if torch.cuda.memory_reserved() > LARGEST_CACHE:
+            torch.cuda.empty_cache()
 
 
 def run_programs(chosen: Any) -> Iterator[str]:
@@ -353,7 +306,7 @@ def main() -> None:
             if options.subject in ("database", "all"):
                 errors.extend(run_database(chosen))
             if options.subject in ("libraries", "all"):
-                errors.extend(run_libraries())
+                errors.extend(run_libraries(chosen))
             if options.subject in ("programs", "all"):
                 errors.extend(run_programs(chosen))
         record = gpu_records.versions() | {"answers": recorder.answers, "errors": errors}

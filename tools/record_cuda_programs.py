@@ -15,6 +15,7 @@ step the record has the figures of the allocator.
 
 import argparse
 import concurrent.futures
+import gc
 import json
 import os
 import subprocess
@@ -79,24 +80,27 @@ def language(batch: int, length: int, words: int) -> Callable[[], dict[str, Any]
     return inputs
 
 
-def gpt2() -> Step:
+def gpt2(batch: int = 8) -> Step:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    return training(GPT2LMHeadModel(GPT2Config()).cuda(), language(8, 512, 50257), torch.bfloat16)
+    model = GPT2LMHeadModel(GPT2Config()).cuda()
+    return training(model, language(batch, 512, 50257), torch.bfloat16)
 
 
-def llama_model() -> nn.Module:
+# Llama 3.2 1B and Llama 3.1 8B.
+LLAMA_1B = {
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "tie_word_embeddings": True,
+}
+LLAMA_8B = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32}
+
+
+def llama_model(sizes: dict[str, Any] = LLAMA_1B) -> nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=16,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        vocab_size=128256,
-        tie_word_embeddings=True,
-    )
+    config = LlamaConfig(num_attention_heads=32, num_key_value_heads=8, vocab_size=128256, **sizes)
     with torch.device("meta"):
         model = LlamaForCausalLM(config).bfloat16()
     model = model.to_empty(device="cuda")
@@ -104,7 +108,8 @@ def llama_model() -> nn.Module:
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.02)
     inverse = model.model.rotary_emb
-    frequencies = 1.0 / 500000 ** (torch.arange(0, 64, 2, device="cuda").float() / 64)
+    width = config.hidden_size // config.num_attention_heads
+    frequencies = 1.0 / 500000 ** (torch.arange(0, width, 2, device="cuda").float() / width)
     inverse.inv_freq = inverse.original_inv_freq = frequencies
     return model
 
@@ -113,11 +118,11 @@ def llama() -> Step:
     return training(llama_model(), language(2, 2048, 128256))
 
 
-def llama_checkpointed() -> Step:
+def llama_checkpointed(batch: int = 2) -> Step:
     model = llama_model()
     model.gradient_checkpointing_enable()
     model.train()
-    return training(model, language(2, 2048, 128256), make_optimizer=torch.optim.AdamW, fused=True)
+    return training(model, language(batch, 2048, 128256), fused=True)
 
 
 def llama_inference() -> Step:
@@ -134,17 +139,62 @@ def llama_inference() -> Step:
     return step
 
 
+def llama_adapted() -> Step:
+    from peft import LoraConfig, get_peft_model
+
+    model = llama_model(LLAMA_8B)
+    model.gradient_checkpointing_enable()
+    model.enable_input_require_grads()
+    adapters = LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM")
+    return training(get_peft_model(model, adapters).train(), language(1, 4096, 128256))
+
+
+def llama_generation() -> Step:
+    model = llama_model(LLAMA_8B).eval()
+    model.generation_config.pad_token_id = 0
+
+    def step() -> None:
+        model.generate(
+            tokens(128256, 8, 1024), max_new_tokens=6, do_sample=False, eos_token_id=None
+        )
+
+    return step
+
+
+def gpt2_of_lengths() -> Step:
+    """Each step trains batches of several lengths, which leave free blocks of many sizes."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    lengths = iter((377, 64, 512, 130, 901, 33, 700, 258, 1024, 511, 19, 640) * 2)
+    step = training(
+        GPT2LMHeadModel(GPT2Config()).cuda(),
+        lambda: language(4, next(lengths), 50257)(),
+        torch.bfloat16,
+    )
+
+    def steps() -> None:
+        for _ in range(5):
+            step()
+
+    return steps
+
+
+def with_segments_that_expand(make: Callable[[], Step]) -> Step:
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    return make()
+
+
 def bert() -> Step:
     from transformers import BertConfig, BertForMaskedLM
 
     return training(BertForMaskedLM(BertConfig()).cuda(), language(32, 128, 30522))
 
 
-def t5() -> Step:
+def t5(batch: int = 16) -> Step:
     from transformers import T5Config, T5ForConditionalGeneration
 
     model = T5ForConditionalGeneration(T5Config(decoder_start_token_id=0)).cuda()
-    return training(model, language(16, 128, 32128))
+    return training(model, language(batch, 128, 32128))
 
 
 def mixture() -> Step:
@@ -169,7 +219,10 @@ def pictures(batch: int, side: int = 224) -> Callable[[], dict[str, Any]]:
 
 
 def resnet(
-    autocast: torch.dtype | None = None, channels_last: bool = False, scales: bool = False
+    autocast: torch.dtype | None = None,
+    channels_last: bool = False,
+    scales: bool = False,
+    batch: int = 64,
 ) -> Step:
     from transformers import ResNetConfig, ResNetForImageClassification
 
@@ -178,7 +231,7 @@ def resnet(
         model = model.to(memory_format=torch.channels_last)
     return training(
         model,
-        pictures(64),
+        pictures(batch),
         autocast,
         make_optimizer=torch.optim.SGD,
         scales=scales,
@@ -186,11 +239,11 @@ def resnet(
     )
 
 
-def vit() -> Step:
+def vit(batch: int = 64) -> Step:
     from transformers import ViTConfig, ViTForImageClassification
 
     model = ViTForImageClassification(ViTConfig(num_labels=10)).cuda()
-    return training(model, pictures(64), torch.bfloat16)
+    return training(model, pictures(batch), torch.bfloat16)
 
 
 def convnext() -> Step:
@@ -279,6 +332,12 @@ PROGRAMS: dict[str, Callable[[], Step]] = {
     "llama": llama,
     "llama with checkpoints": llama_checkpointed,
     "llama, inference": llama_inference,
+    "llama 8b, adapters": llama_adapted,
+    "llama 8b, generation": llama_generation,
+    "gpt2, several lengths": gpt2_of_lengths,
+    "gpt2, several lengths, expandable segments": lambda: with_segments_that_expand(
+        gpt2_of_lengths
+    ),
     "bert": bert,
     "t5": t5,
     "mixture of experts": mixture,
@@ -325,17 +384,29 @@ def run(name: str) -> gpu_records.Record:
     return {"figures": rows}
 
 
-def largest_batch(fraction: float) -> int:
-    """Return the largest batch of GPT-2 that a part of the GPU's memory can train."""
-    from transformers import GPT2Config, GPT2LMHeadModel
+# Programs of which the largest batch is found that a part of the GPU's memory can train.
+BATCHES: dict[str, tuple[float, Callable[[int], Step]]] = {
+    "gpt2": (0.25, lambda batch: gpt2(batch)),
+    "llama with checkpoints": (0.25, lambda batch: llama_checkpointed(batch)),
+    "resnet": (0.1, lambda batch: resnet(batch=batch)),
+    "vit": (0.1, lambda batch: vit(batch)),
+    "t5": (0.1, lambda batch: t5(batch)),
+}
 
+
+LARGEST = {f"largest batch of {name}": name for name in BATCHES}
+
+
+def largest_batch(name: str) -> int:
+    """Return the largest batch of a program that a part of the GPU's memory can train."""
+    fraction, make = BATCHES[name]
     torch.cuda.set_per_process_memory_fraction(fraction)
 
     def fits(batch: int) -> bool:
+        gc.collect()
         torch.cuda.empty_cache()
         try:
-            model = GPT2LMHeadModel(GPT2Config()).cuda()
-            step = training(model, language(batch, 512, 50257), torch.bfloat16)
+            step = make(batch)
             for _ in range(2):
                 step()
             torch.cuda.synchronize()
@@ -343,7 +414,9 @@ def largest_batch(fraction: float) -> int:
         except torch.cuda.OutOfMemoryError:
             return False
 
-    below, above = 1, 64
+    below, above = 1, 2
+    while fits(above):
+        below, above = above, 2 * above
     while above - below > 1:
         middle = (below + above) // 2
         below, above = (middle, above) if fits(middle) else (below, middle)
@@ -362,14 +435,14 @@ def run_in_process(name: str, folder: str) -> gpu_records.Record:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("program", nargs="?", choices=[*PROGRAMS, "largest batch"])
+    parser.add_argument("program", nargs="?", choices=[*PROGRAMS, *LARGEST])
     parser.add_argument("--output", type=Path)
     parser.add_argument("--only", nargs="*", default=[], metavar="PROGRAM")
     parser.add_argument("--jobs", type=int, default=4)
     options = parser.parse_args()
     if options.program:
-        if options.program == "largest batch":
-            found: gpu_records.Record = {"batch": largest_batch(0.25)}
+        if options.program in LARGEST:
+            found: gpu_records.Record = {"batch": largest_batch(LARGEST[options.program])}
         else:
             found = run(options.program)
         text = json.dumps(found)
@@ -378,7 +451,7 @@ def main() -> None:
         else:
             print(text)
         return
-    names = options.only or [*PROGRAMS, "largest batch"]
+    names = options.only or [*LARGEST, *PROGRAMS]
     path = options.output or gpu_records.path_of("programs")
     record: gpu_records.Record = gpu_records.versions()
     with tempfile.TemporaryDirectory() as folder:

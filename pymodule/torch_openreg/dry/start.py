@@ -101,6 +101,7 @@ def apply_variables() -> None:
         _represent_in_gloo()
     os.environ.setdefault("OPENREG_MEMORY_PLANS", "auto")
     os.environ.setdefault("OPENREG_GPU_OVERHEAD", "1")
+    os.environ.setdefault("OPENREG_LIBRARY_WORKSPACES", "cudnn:auto")
     os.environ.setdefault("OPENREG_REPORT", "text")
     report.complete_with(_complete)
     record = reads.refuse if _choice("OPENREG_DRY_UNKNOWN") == "error" else reads.record

@@ -12,12 +12,15 @@ from torch_openreg import _C
 
 from . import builds, builtin
 from .client import Client, Plan, PlannedOutput
-from .libraries import workspaces
+from .libraries import ESTIMATED, workspaces
 from .signature import Unsupported, current_settings, describe
 
 __all__ = ["SOURCES", "Plan", "PlannedOutput", "plan", "report"]
 
 SOURCES = ("planner", "builtin", "auto")
+
+# Of these the built-in plans can estimate the workspace of cuDNN. In the planner all take the same.
+_CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward", "aten::_convolution")
 
 _lock = threading.Lock()
 _client: Client | None = None
@@ -61,6 +64,15 @@ def _get_client() -> Client:
         if _client is None:
             _client = Client([_profile(device) for device in range(_C.device_count())])
         return _client
+
+
+def _order(source: str, is_estimated: bool) -> tuple[str, ...]:
+    """Return the sources to ask, in this order."""
+    if source != "auto":
+        return (source,)
+    if not _can_start_planner():
+        return ("builtin",)
+    return ("builtin", "planner") if is_estimated else ("planner", "builtin")
 
 
 def _answered_by(source: str, found: Plan) -> Plan:
@@ -110,14 +122,15 @@ def plan(
         return None
     settings = settings or current_settings()
     profile = profile or _profile(_C.current_device())
-    if source == "planner" or (source == "auto" and _can_start_planner()):
-        found = client.ask((operator, given, named, settings, profile))
+    is_estimated = operator in _CONVOLUTIONS and workspaces().get("cudnn") == ESTIMATED
+    for each in _order(source, is_estimated):
+        found = None
+        if each == "planner":
+            found = client.ask((operator, given, named, settings, profile))
+        elif (device := builtin_device(profile)) is not None:
+            found = builtin.plan(operator, given, named, settings, device)
         if found is not None:
-            return _answered_by("planner", found)
-    if source != "planner" and (device := builtin_device(profile)) is not None:
-        found = builtin.plan(operator, given, named, settings, device)
-        if found is not None:
-            return _answered_by("builtin", found)
+            return _answered_by(each, found)
     return None
 
 

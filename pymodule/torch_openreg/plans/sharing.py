@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from . import builds
-from .libraries import VARIABLE, workspaces
+from .libraries import VARIABLE, as_text, workspaces
 from .server import CREDENTIALS, LENGTH
 
 START_SECONDS = 120.0
@@ -82,7 +82,7 @@ def environment(profiles: Sequence[str]) -> dict[str, str]:
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         "USE_PYTORCH_KERNEL_CACHE": "0",
         "TORCH_DISABLE_NATIVE_JIT": "1",  # kernels of Triton, which needs a driver
-        VARIABLE: ",".join(f"{name}:{size}" for name, size in workspaces().items()),
+        VARIABLE: as_text(workspaces()),
         # openreg counts the workspaces of cuBLAS itself.
         "CUBLAS_WORKSPACE_CONFIG": ":0:0",
         "CUBLASLT_WORKSPACE_SIZE": "0",

@@ -1,8 +1,8 @@
 """Dry runs have the figures of a GPU, as in test/fixtures/programs-*, which
 tools/record_cuda_programs.py makes.
 
-The GPU ran PyTorch 2.11.0, in which cuBLASLt has a workspace of its own. The small programs run
-here. The others need a library.
+The small programs run here. The others need a library. The GPU of the older record ran 2.11 of
+PyTorch, in which cuBLASLt has a workspace of its own; it has the programs without cuDNN, too.
 """
 
 import gzip
@@ -50,17 +50,18 @@ def compares(name):
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.name)
 def test_figures_of_each_step_are_those_of_the_gpu(path, python):
     with gzip.open(path, "rt") as file:
-        recorded = json.load(file)["programs"]
+        record = json.load(file)
+    recorded = record["programs"]
     settings = {
         "OPENREG_DRY_RUN": "1",
         "OPENREG_PROFILE": "h100",
         "OPENREG_MEMORY_PLANS": "builtin",
-        "TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0",
+        "TORCH_CUBLASLT_UNIFIED_WORKSPACE": "0" if record["torch"].startswith("2.11") else "1",
     }
     result = python(RUN, fresh=True, **settings)
     found = json.loads(result.stdout.splitlines()[0])
     names = [name for name in recorded if compares(name)]
-    assert len(names) >= 20
+    assert len(names) >= 10
     for name in names:
         for row, expected in zip(found[name], recorded[name]["figures"], strict=True):
             for key in ("allocated", "allocated_peak"):

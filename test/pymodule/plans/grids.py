@@ -115,6 +115,7 @@ def indexing() -> Calls:
         for index, values in (
             (f"[int64[{count}]]", f"float32[{count},64]"),
             (f"[int64[{count}]]", "float32[]"),
+            (f"[int64[{count}]]", "host:float32[]"),
             (f"[None,int64[{count}]]", f"float32[{rows},{count}]"),
             (f"[int64[{count}],int64[{count}]]", f"float32[{count}]"),
             (f"[int64[2,{count}]]", f"float32[2,{count},64]"),

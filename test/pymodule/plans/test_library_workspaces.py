@@ -54,6 +54,10 @@ def convolutions():
                         f"{dtype}[{y}] {dtype}[{x}] {dtype}[{weight}] [32] {CONVOLUTION} "
                         "[True,True,True]",
                     )
+    for x in (FORMATS["contiguous"], FORMATS["channels_last"]):
+        for weight in ("16,1,3,3", "32,1,3,3"):
+            depthwise = CONVOLUTION.removesuffix("1") + "16"
+            yield "aten::convolution", f"float32[{x}] float32[{weight}] None {depthwise}"
 
 
 def test_a_convolution_takes_the_workspace_of_cudnn(planner):
@@ -94,6 +98,8 @@ def test_other_libraries_take_their_workspaces(planner, operator, text, size):
 
 def test_settings():
     assert libraries.parse("") == {}
+    assert libraries.parse("cufft:3,cudnn:auto") == {"cufft": 3, "cudnn": libraries.ESTIMATED}
+    assert libraries.as_text({"cufft": 3, "cudnn": libraries.ESTIMATED}) == "cufft:3,cudnn:0"
     assert libraries.parse("cudnn:64M,cufft:3,cusparse:1G,cusolver:0") == {
         **{"cudnn": 64 * MIB, "cufft": 3},
         **{"cusparse": 1024 * MIB, "cusolver": 0},
@@ -101,7 +107,7 @@ def test_settings():
 
 
 @pytest.mark.parametrize(
-    "text", ["cudnn", "cudnn:", "cublas:1M", "cudnn:-1", "cudnn:1T", "cudnn:1M,cudnn:2M"]
+    "text", ["cudnn", "cudnn:", "cublas:1M", "cudnn:-1", "cudnn:1T", "cudnn:1M,cudnn:2M", "cudnn:auto,cudnn:1M", "cufft:auto"]
 )
 def test_a_wrong_setting_is_refused(text):
     with pytest.raises(ValueError, match=f"openreg: {libraries.VARIABLE}={text}: expected a list"):
@@ -133,8 +139,36 @@ print(peak())
 """
 
 
-def test_launches_take_the_workspace_of_cudnn(python):
-    settings = {"OPENREG_MEMORY_PLANS": "builtin", libraries.VARIABLE: "cudnn:64M"}
+COPIES = 4 * (8 * 16 + 8 * 32) * 9 * 11 + 4 * 32 * 16 * 9 + 16
+
+
+@pytest.mark.parametrize(("size", "expected"), [("64M", 64 * MIB), ("auto", COPIES)])
+def test_launches_take_the_workspace_of_cudnn(python, size, expected):
+    settings = {"OPENREG_MEMORY_PLANS": "builtin", libraries.VARIABLE: f"cudnn:{size}"}
     found = python(CONVOLVE, fresh=True, **settings).stdout.split()
     columns = 16 * 9 * 9 * 11 * 4
-    assert found == [str(64 * MIB), str(-(-columns // 512) * 512)]
+    assert found == [str(-(-each // 512) * 512) for each in (expected, columns)]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        (f"float32[8,16,9,11] float32[32,16,3,3] None {CONVOLUTION}", COPIES),
+        (
+            f"float32[{FORMATS['channels_last']}] float32[{FILTERS['channels_last']}] None "
+            f"{CONVOLUTION}",
+            0,
+        ),
+        (f"bfloat16[2,3,8,8] bfloat16[4,3,3,3] None {CONVOLUTION}", 16 * (128 + 128 + 36 + 1)),
+        ("float32[2,8,4,4] float32[4,8,1,1] None [1,1] [0,0] [1,1] False [0,0] 1", 0),
+        ("float32[2,8,5,5] float32[4,8,1,1] None [1,1] [0,0] [1,1] False [0,0] 1", 2416),
+        ("float32[2,8,4,4] float32[4,8,1,1] None [2,2] [0,0] [1,1] False [0,0] 1", 1168),
+        (f"float32[2,1,8,8] float32[4,1,3,3] None {CONVOLUTION}", 0),
+    ],
+    ids=["filters", "channels_last", "padded", "product", "unaligned", "strided", "one channel"],
+)
+def test_estimates_are_the_copies_of_the_tensors(text, size):
+    given, named = parse_call(text.split())
+    device = DEVICES["h100"]._replace(cudnn_workspace=libraries.ESTIMATED)
+    plan = builtin.compute("aten::convolution", given, named, DEFAULT_SETTINGS, device)
+    assert sum(plan.transient) == size

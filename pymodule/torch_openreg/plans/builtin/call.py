@@ -27,7 +27,8 @@ class Device(NamedTuple):
     multiprocessors: int
     threads: int
     architecture: int  # 90 for compute capability 9.0
-    cudnn_workspace: int | None = None  # its bytes; None: convolutions do not use cuDNN
+    # Its bytes, or ESTIMATED of libraries.py. None: convolutions do not use cuDNN.
+    cudnn_workspace: int | None = None
 
 
 class Tensor(NamedTuple):

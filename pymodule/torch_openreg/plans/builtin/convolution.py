@@ -142,7 +142,8 @@ def convolution(
     shape = shape_of(input, weight, stride, padding, dilation, transposed, output_padding, groups)
     rank, item = len(input.sizes) - 2, input.item
     if cudnn.is_chosen(call, input, weight, shape.kind, stride, dilation, output_padding):
-        cudnn.forward(call, input, weight, _output_sizes(shape, rank, groups))
+        sizes = _output_sizes(shape, rank, 1 if shape.kind == "depthwise" else groups)
+        cudnn.forward(call, input, weight, sizes, stride)
         return
     copies = [call.contiguous(input), call.contiguous(weight)]
     if groups == 1 or shape.kind == "depthwise":

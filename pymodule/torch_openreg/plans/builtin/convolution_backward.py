@@ -105,7 +105,7 @@ def convolution_backward(
     dtype = input.dtype
     sizes = (input.sizes, weight.sizes, (grad_output.sizes[1],))
     if cudnn.is_chosen(call, input, weight, shape.kind, stride, dilation, output_padding):
-        blocks = cudnn.backward(call, grad_output, input, weight, output_mask)
+        blocks = cudnn.backward(call, grad_output, input, weight, stride, output_mask)
         if output_mask[2]:
             blocks[2] = call.make(dtype, *sizes[2])
             dims = [dim for dim in range(len(grad_output.sizes)) if dim != 1]

@@ -2,15 +2,28 @@
 
 Sources: ATen/native/Convolution.cpp and ConvUtils.h (when, and in which format), and in
 ATen/native/cudnn ConvShared.cpp (the order of blocks). The workspace is a setting
-(``libraries.py``).
+(``libraries.py``), or an estimate, which docs/gpu-memory.md compares with what an H100 took.
 """
 
+import math
 from collections.abc import Sequence
 
+from ..libraries import ESTIMATED
 from .call import Call, Tensor, check, dense
 
 LEAST_CHANNELS_OF_DEPTHWISE = 32
 MOST_ELEMENTS = 2**31 - 1  # beyond, PyTorch splits the batch
+
+# The channels of a pixel in a copy for tensor cores have a multiple of this many bytes.
+ALIGNMENT = 16
+ALIGNED_PIXELS = 4  # a multiple of it
+SCALARS = 16  # bytes that come with the copies
+
+# Partial sums of a gradient of a weight: their number and bytes, and the number of a product's.
+MOST_SUMS = 16
+MOST_SUM_BYTES = 8 << 20
+PRODUCT_SUMS = 64
+LEAST_OF_SHORT_SUMS = 2 << 20  # from here on a product has few
 
 
 def is_chosen(
@@ -76,22 +89,79 @@ def _copy(call: Call, tensor: Tensor, is_last: bool) -> tuple[Tensor, int]:
     return copy, call.take(tensor.nbytes)
 
 
-def _use_workspace(call: Call) -> None:
-    call.free(call.take(call.device.cudnn_workspace or 0))
+def _copied_bytes(sizes: Sequence[int], item: int) -> int:
+    """Return the bytes of a copy in channels_last for tensor cores."""
+    channels = -(-sizes[1] * item // ALIGNMENT) * ALIGNMENT
+    return sizes[0] * channels * math.prod(sizes[2:])
 
 
-def forward(call: Call, input: Tensor, weight: Tensor, sizes: Sequence[int]) -> None:
+def _estimate(input: Tensor, weight: Tensor, results: Sequence[int], stride: Sequence[int]) -> int:
+    """Return the workspace of a convolution, or of the gradient of its input.
+
+    Kernels for tensor cores want channels_last, and cuDNN copies the three tensors for them. It
+    copies nothing for filters of one channel, such as depthwise ones. For filters of one pixel it
+    does not copy the weight. With stride 1 these are products of matrices, whose rows have as many
+    elements as the input has pixels, and it copies nothing where these are aligned.
+    """
+    if weight.sizes[1] == 1 or is_channels_last(input, weight) or input.dtype == "float64":
+        return 0
+    copied = [input.sizes, results]
+    if not _is_pixel(weight):
+        copied.append(weight.sizes)
+    elif math.prod(stride) == 1 and math.prod(input.sizes[2:]) % ALIGNED_PIXELS == 0:
+        return 0
+    return sum(_copied_bytes(sizes, input.item) for sizes in copied) + SCALARS
+
+
+def _estimate_of_weight(
+    input: Tensor, weight: Tensor, results: Sequence[int], stride: Sequence[int]
+) -> int:
+    """Return the workspace of the gradient of the weight.
+
+    It has partial sums of the weight in float32 besides.
+    """
+    copies = _estimate(input, weight, results, stride)
+    partial = 4 * weight.numel
+    if copies == 0:
+        is_product = _is_pixel(weight) and weight.sizes[1] > 1 and input.dtype != "float64"
+        is_small = partial < LEAST_OF_SHORT_SUMS and not is_channels_last(input, weight)
+        return PRODUCT_SUMS * partial if is_product and is_small else 0
+    return copies + min(MOST_SUMS, MOST_SUM_BYTES // partial) * partial
+
+
+def _is_pixel(weight: Tensor) -> bool:
+    return math.prod(weight.sizes[2:]) == 1
+
+
+def _use_workspace(call: Call, estimate: int) -> None:
+    size = call.device.cudnn_workspace or 0
+    call.free(call.take(estimate if size == ESTIMATED else size))
+
+
+def forward(
+    call: Call,
+    input: Tensor,
+    weight: Tensor,
+    sizes: Sequence[int],
+    stride: Sequence[int],
+) -> None:
     """Take what a convolution takes; its result has these sizes."""
+    estimate = _estimate(input, weight, sizes, stride)
     is_last = is_channels_last(input, weight)
     copies = [_copy(call, input, is_last)[1]]
     call.result(input.dtype, sizes)
     copies.append(_copy(call, weight, is_last)[1])
-    _use_workspace(call)
+    _use_workspace(call, estimate)
     call.free(*reversed(copies))
 
 
 def backward(
-    call: Call, grad_output: Tensor, input: Tensor, weight: Tensor, mask: Sequence[bool]
+    call: Call,
+    grad_output: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    mask: Sequence[bool],
 ) -> dict[int, int]:
     """Take what the gradients of input and weight take. Returns their blocks."""
     blocks: dict[int, int] = {}
@@ -105,13 +175,13 @@ def backward(
         is_last = is_channels_last(grad_output, weight)
         blocks[0] = call.take(input.nbytes)
         inner = [_copy(call, each, is_last)[1] for each in (weight, grad_output)]
-        _use_workspace(call)
+        _use_workspace(call, _estimate(input, weight, grad_output.sizes, stride))
         call.free(*reversed(inner))
     if mask[1]:
         is_last = is_channels_last(input, grad_output)
         inner = [_copy(call, each, is_last)[1] for each in (grad_output, input)]
         blocks[1] = call.take(weight.nbytes)
-        _use_workspace(call)
+        _use_workspace(call, _estimate_of_weight(input, weight, grad_output.sizes, stride))
         call.free(*reversed(inner))
     call.free(*reversed(copies))
     return blocks

@@ -38,14 +38,16 @@ def index_put_(
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> None:
-    """Sort the positions; sum the values of each."""
+    """Copy a number of the host. To accumulate, sort the positions and sum the values of each."""
     present = [each for each in indices if each is not None]
     check(all(each.dtype == "int64" and each.is_contiguous for each in present), "other indices")
     check(bool(present) and self.is_contiguous and self.numel > 0, "a strided tensor")
     check(not any(each.is_on_host for each in present), "indices on the host")
     check(len({each.sizes for each in present}) == 1, "indices of several sizes")
     check(not call.is_deterministic, "the deterministic kernel")
+    copied = [call.take(values.nbytes)] if values.is_on_host else []
     if not accumulate:
+        call.free(*copied)
         return
     first = next(number for number, each in enumerate(indices) if each is not None)
     check(all(each is not None for each in indices[first : first + len(present)]), "a gap")
@@ -70,7 +72,7 @@ def index_put_(
     blocks += [call.make("int64", count) for _ in range(3)]
     bits = (self.numel // max(width, 1)).bit_length()
     blocks.append(call.take(sort_bytes(call, count, INDEX_BYTES, INDEX_BYTES, bits)))
-    call.free(*reversed(blocks))
+    call.free(*reversed(blocks), *copied)
 
 
 @plans("index_put", "_unsafe_index_put")
