@@ -15,6 +15,7 @@ once for each signature. A signature is what memory plans depend on (plans/signa
 """
 
 import argparse
+import importlib
 import importlib.util
 import itertools
 import random
@@ -34,6 +35,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 PLANS = gpu_records.ROOT / "pymodule" / "torch_openreg" / "plans"
 GRIDS = gpu_records.ROOT / "test" / "pymodule" / "plans" / "grids.py"
 SUBJECTS = ("grids", "database", "libraries", "programs", "all")
+MODULES = ("signature", "text")
 LARGEST_CACHE = 8 << 30  # bytes that are kept for later calls
 DATABASE_DTYPES = (torch.float32, torch.bfloat16, torch.int64)
 
@@ -53,8 +55,10 @@ def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
     return storage._cdata, storage.nbytes()
 
 
-def load_plans() -> tuple[Any, Any]:
+def load_plans() -> tuple[Any, ...]:
     """Return the modules ``signature`` and ``text``, also where openreg is not installed."""
+    if "torch_openreg" in sys.modules:  # under openreg run
+        return tuple(importlib.import_module(f"torch_openreg.plans.{name}") for name in MODULES)
     names = ("torch_openreg", "torch_openreg._C", "torch_openreg.plans", "torch_openreg.variables")
     for name in names:
         sys.modules[name] = types.ModuleType(name)

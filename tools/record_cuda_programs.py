@@ -384,7 +384,7 @@ def run(name: str) -> gpu_records.Record:
     return {"figures": rows}
 
 
-# Programs of which the largest batch is found that a part of the GPU's memory can train.
+# Programs that train a batch, and the part of the GPU's memory that the largest one has to fit.
 BATCHES: dict[str, tuple[float, Callable[[int], Step]]] = {
     "gpt2": (0.25, lambda batch: gpt2(batch)),
     "llama with checkpoints": (0.25, lambda batch: llama_checkpointed(batch)),

@@ -251,7 +251,8 @@ VARIABLES = (
         "none",
         "a list such as cudnn:64M,cufft:512K of the libraries cudnn, cufft, cusolver and cusparse",
         "With memory plans: the workspace that each call of a library takes. With `cudnn`, "
-        "convolutions take cuDNN's memory, otherwise that of PyTorch's own kernels.",
+        "convolutions take cuDNN's memory, otherwise that of PyTorch's own kernels. `cudnn:auto`, "
+        "the default of dry runs: an estimate for each call.",
         link="[What libraries decide](gpu-memory.md#what-libraries-decide)",
     ),
     Variable(

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "compat/kernel_names.h"
 #include "compat/operator_names.h"
 #include "core/unsupported.h"
 #include "launch/hidden_operators.h"
@@ -354,7 +355,7 @@ void BoxedOperator::run_kernel(const Call &call, Allocations *allocations) const
     }
   } catch (...) {
     write_back_all(call.substituted, call.device); // a kernel may resize before it fails
-    throw;
+    rethrow_with_cuda_names();
   }
 }
 

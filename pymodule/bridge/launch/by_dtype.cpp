@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "compat/cuda_dtypes.h"
+#include "compat/kernel_names.h"
 #include "compat/result_type.h"
 #include "core/device_type.h"
 #include "tensor/known_values.h"
@@ -59,19 +60,6 @@ at::Tensor as(const at::Tensor &tensor, ScalarType dtype) {
   return tensor.scalar_type() == dtype ? tensor : tensor.to(dtype);
 }
 
-// The kernel's name for CUDA's error message. In openreg mode "cuda" in it becomes "openreg".
-std::string kernel_name(const char *cuda_name) {
-  std::string name(cuda_name);
-  if (!in_cuda_mode()) {
-    for (const std::string_view cuda : {"cuda", "CUDA"}) {
-      if (const auto at = name.find(cuda); at != std::string::npos) {
-        name.replace(at, cuda.size(), "openreg");
-      }
-    }
-  }
-  return name;
-}
-
 bool has_no_elements(const IValue &argument) {
   return argument.isTensor() && argument.toTensor().defined() && argument.toTensor().numel() == 0;
 }
@@ -97,8 +85,8 @@ auto find_row(std::span<const WidenedRow> rows, ScalarType dtype, Arguments argu
 } // namespace
 
 void refuse_kernel_dtype(const char *cuda_name, ScalarType dtype) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, '"', kernel_name(cuda_name), "\" not implemented for '",
-                              c10::toString(dtype), "'");
+  TORCH_CHECK_NOT_IMPLEMENTED(false, '"', kernel_name_of_mode(cuda_name),
+                              "\" not implemented for '", c10::toString(dtype), "'");
 }
 
 // What an operator's schema, tags and rows say.

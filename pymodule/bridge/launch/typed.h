@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "compat/kernel_names.h"
 #include "launch/boxed_operator.h"
 #include "launch/by_dtype.h"
 #include "launch/argument_devices.h"
@@ -237,10 +238,14 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
     }
     const HiddenOperators hidden(has_cpu_kernel<Op>);
     if constexpr (kWritten == 0) {
-      const AllocatorOverride on_device(device, placement);
-      return return_result(
-          device, Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...),
-          args...);
+      try {
+        const AllocatorOverride on_device(device, placement);
+        return return_result(
+            device, Op::redispatch(kCpuKernel, Typed<Args>::twin(std::forward<Args>(args))...),
+            args...);
+      } catch (...) {
+        rethrow_with_cuda_names();
+      }
     } else { // it returns the tensors that it writes to
       const std::tuple<decltype(Typed<Args>::twin(std::declval<Args>()))...> twins{
           Typed<Args>::twin(std::forward<Args>(args))...};
@@ -251,7 +256,7 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
         redispatch(twins, std::index_sequence_for<Args...>());
       } catch (...) {
         written.write_back(); // a kernel may resize before it fails
-        throw;
+        rethrow_with_cuda_names();
       }
       written.write_back();
       return return_written(written, std::make_index_sequence<kWritten>());

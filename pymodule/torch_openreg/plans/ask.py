@@ -19,7 +19,7 @@ __all__ = ["SOURCES", "Plan", "PlannedOutput", "plan", "report"]
 
 SOURCES = ("planner", "builtin", "auto")
 
-# Of these the built-in plans can estimate the workspace of cuDNN. In the planner all take the same.
+# Built-in plans can estimate the workspaces of cuDNN. In the planner all calls take the same.
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward", "aten::_convolution")
 
 _lock = threading.Lock()

@@ -19,6 +19,7 @@ def run(**variables):
         **os.environ,
         "OPENREG_MEMORY_PLANS": "builtin",
         "OPENREG_GPU_OVERHEAD": "1",
+        "OPENREG_LIBRARY_WORKSPACES": "cudnn:auto",
         "OPENREG_DEVICE_MEMORY": "4G",
         **own_devices(),
         **variables,

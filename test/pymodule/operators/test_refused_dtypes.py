@@ -72,6 +72,15 @@ REFUSED = {
         "cuda_scatter_gather_base_kernel_func",
         "Bool",
     ),
+    # The name of the CPU's kernel is another one.
+    "softmax": (lambda: ones(4).softmax(0), "host_softmax", "Long"),
+    "silu": (lambda: F.silu(ones(4)), "silu_cuda", "Long"),
+    "elu_": (lambda: F.elu(ones(4), inplace=True), "elu_cuda", "Long"),
+    "bitwise_and": (
+        lambda: ones(4, dtype=torch.float32) & ones(4, dtype=torch.float32),
+        "bitwise_and_cuda",
+        "Float",
+    ),
 }
 if RELEASE < (2, 14):
     REFUSED["angle"] = (

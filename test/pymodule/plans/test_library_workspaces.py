@@ -107,7 +107,11 @@ def test_settings():
 
 
 @pytest.mark.parametrize(
-    "text", ["cudnn", "cudnn:", "cublas:1M", "cudnn:-1", "cudnn:1T", "cudnn:1M,cudnn:2M", "cudnn:auto,cudnn:1M", "cufft:auto"]
+    "text",
+    [
+        *("cudnn", "cudnn:", "cublas:1M", "cudnn:-1", "cudnn:1T", "cudnn:1M,cudnn:2M"),
+        *("cudnn:auto,cudnn:1M", "cufft:auto"),
+    ],
 )
 def test_a_wrong_setting_is_refused(text):
     with pytest.raises(ValueError, match=f"openreg: {libraries.VARIABLE}={text}: expected a list"):

@@ -74,8 +74,12 @@ at::Tensor &normal_(at::Tensor &self, double mean, double std, OptionalGenerator
 
 at::Tensor &exponential_(at::Tensor &self, double lambda, OptionalGenerator generator) {
   TORCH_CHECK(lambda > 0, "exponential_ expects lambda > 0.0, but found lambda=", lambda);
-  check_floating(self, "exponential_kernel_cuda");
-  fill_random(self, generator, "exponential_kernel_cuda", &openreg_exponential_words,
+  TORCH_CHECK(at::isFloatingType(self.scalar_type()),
+              "Exponential distribution is a continuous probability distribution. dtype must be a "
+              "floating point but you specified ",
+              self.scalar_type());
+  check_floating(self, "exponential_cuda");
+  fill_random(self, generator, "exponential_cuda", &openreg_exponential_words,
               [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_exponential(output, share, philox, grid, lambda);
               });
@@ -201,16 +205,15 @@ std::vector<int64_t> order_of_dimensions(const at::Tensor &x, const at::Tensor &
 }
 
 at::Tensor &bernoulli_tensor_(at::Tensor &self, const at::Tensor &p, OptionalGenerator generator) {
-  TORCH_CHECK_NOT_IMPLEMENTED(p.is_floating_point(),
-                              "expected probabilities tensor to have floating type, got ",
-                              p.scalar_type());
+  TORCH_CHECK(p.is_floating_point(), "expected probabilities tensor to have floating type, got ",
+              p.scalar_type());
   const auto type = self.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto order = order_of_dimensions(self, p.expand(self.sizes()));
   const auto probabilities =
       p.to(self.device(), type).expand(self.sizes()).permute(order).contiguous();
   auto visited = self.permute(order);
   fill_random(
-      visited, generator, "bernoulli_tensor_cuda_",
+      visited, generator, "bernoulli_tensor_cuda_self_",
       [](const openreg_output *output, openreg_grid) {
         return openreg_bernoulli_tensor_words(output);
       },

@@ -11,8 +11,10 @@ namespace openreg {
 
 namespace {
 
-// Calls `visit` with a value of the C++ type of a dtype.
-template <class Visit> auto visit_type(at::ScalarType type, Visit visit) {
+// Calls `visit` with a value of the C++ type of a dtype. `kernel` is the name in the error for
+// other dtypes.
+template <class Visit>
+auto visit_type(at::ScalarType type, Visit visit, const char *kernel = "random_") {
   switch (type) {
   case at::kByte:
     return visit(uint8_t{});
@@ -41,7 +43,7 @@ template <class Visit> auto visit_type(at::ScalarType type, Visit visit) {
   case at::kDouble:
     return visit(double{});
   default:
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "\"random_\" not implemented for '", c10::toString(type),
+    TORCH_CHECK_NOT_IMPLEMENTED(false, '"', kernel, "\" not implemented for '", c10::toString(type),
                                 "'");
   }
 }
@@ -133,7 +135,7 @@ at::Tensor &random_from_(at::Tensor &self, int64_t from, std::optional<int64_t> 
     TORCH_CHECK(from < *to, "random_ expects 'from' to be less than 'to', but got from=", from,
                 " >= to=", *to);
     auto last = *to;
-    visit_type(type, [&](auto zero) {
+    const auto round = [&](auto zero) {
       using T = decltype(zero);
       if constexpr (is_floating<T>) {
         from = round_from<T>(from);
@@ -141,7 +143,8 @@ at::Tensor &random_from_(at::Tensor &self, int64_t from, std::optional<int64_t> 
         TORCH_CHECK(from < last, "random_ expects 'from' casted to dtype to be less than 'to' ",
                     "casted to dtype, but got from=", from, " >= to=", last);
       }
-    });
+    };
+    visit_type(type, round, "random_update_from_to");
     check_bounds(type, from, last - 1);
     return fill_integers(self, generator, OPENREG_RANDOM_FROM_TO,
                          static_cast<uint64_t>(last) - static_cast<uint64_t>(from), from);
