@@ -67,6 +67,8 @@ def _represent_in_gloo() -> None:
 
 def _complete(rank: report.Rank) -> None:
     """Add to a report what is special in a dry run."""
+    from torch_openreg.plans.ask import count_estimates
+
     rank.is_dry = True
     rank.reads = [report.Read(*read, count) for read, count in reads.report()]
     running = os.environ.get("OPENREG_DRY_REPRESENT", "")
@@ -77,6 +79,8 @@ def _complete(rank: report.Rank) -> None:
         )
     if "," in running:
         rank.notes.append("Groups whose ranks all ran were compared, and exchanged data.")
+    if count_estimates() > 0:
+        rank.notes.append("The workspaces of cuDNN's convolutions are estimates.")
     rank.not_modelled += _not_modelled
 
 

@@ -15,7 +15,7 @@ from .client import Client, Plan, PlannedOutput
 from .libraries import ESTIMATED, workspaces
 from .signature import Unsupported, current_settings, describe
 
-__all__ = ["SOURCES", "Plan", "PlannedOutput", "plan", "report"]
+__all__ = ["SOURCES", "Plan", "PlannedOutput", "count_estimates", "plan", "report"]
 
 SOURCES = ("planner", "builtin", "auto")
 
@@ -25,6 +25,7 @@ _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward", "aten::_conv
 _lock = threading.Lock()
 _client: Client | None = None
 _answered: Counter[str] = Counter()  # by source
+_estimates = 0
 _has_build: bool | None = None
 
 
@@ -114,6 +115,7 @@ def plan(
     Plan or None
         None if there is no plan; `report` says why.
     """
+    global _estimates
     client = _get_client()
     try:
         given, named = describe(arguments, keywords or {})
@@ -122,7 +124,8 @@ def plan(
         return None
     settings = settings or current_settings()
     profile = profile or _profile(_C.current_device())
-    is_estimated = operator in _CONVOLUTIONS and workspaces().get("cudnn") == ESTIMATED
+    uses_cudnn = settings[-1] and operator in _CONVOLUTIONS
+    is_estimated = uses_cudnn and workspaces().get("cudnn") == ESTIMATED
     for each in _order(source, is_estimated):
         found = None
         if each == "planner":
@@ -130,8 +133,14 @@ def plan(
         elif (device := builtin_device(profile)) is not None:
             found = builtin.plan(operator, given, named, settings, device)
         if found is not None:
+            _estimates += is_estimated and each == "builtin"
             return _answered_by(each, found)
     return None
+
+
+def count_estimates() -> int:
+    """Return how many signatures of convolutions have an estimated workspace of cuDNN."""
+    return _estimates
 
 
 def report() -> dict[str, Any]:

@@ -64,6 +64,17 @@ def test_a_model_that_is_local_to_a_function_has_parameters(run, tmp_path):
     assert found["parameters"] == 3 * (2 * 256 * 1024 * 4 + 1024 * 4 + 256 * 4)
 
 
+@pytest.mark.parametrize("uses_cudnn", [True, False])
+def test_estimates_of_cudnn_are_told(run, tmp_path, uses_cudnn):
+    program = f"""
+    torch.backends.cudnn.enabled = {uses_cudnn}
+    torch.nn.Conv2d(8, 8, 3, device=DEVICE)(torch.zeros(1, 8, 64, 64, device=DEVICE))
+    """
+    run(program, "--dry", "--report", "r.json")
+    notes = Report.from_json((tmp_path / "r.json").read_text()).ranks[0].notes
+    assert ("The workspaces of cuDNN's convolutions are estimates." in notes) == uses_cudnn
+
+
 def test_an_out_of_memory_error_is_reported_after_its_traceback(run, tmp_path):
     program = """
     model = Model().to(DEVICE)
