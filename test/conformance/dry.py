@@ -25,7 +25,11 @@ from .runner import Runner
 
 DTYPES = ("float32", "bfloat16", "int64")
 
-REAL = {"OPENREG_MEMORY_PLANS": "builtin", "OPENREG_DEVICE_MEMORY": "4G"}
+REAL = {
+    "OPENREG_MEMORY_PLANS": "builtin",
+    "OPENREG_LIBRARY_WORKSPACES": "cudnn:auto",
+    "OPENREG_DEVICE_MEMORY": "4G",
+}
 DRY = {**REAL, "OPENREG_DRY_RUN": "1"}
 # Nothing is known, however small.
 UNKNOWN = {**DRY, "OPENREG_DRY_KNOWN_BYTES": "0"}
