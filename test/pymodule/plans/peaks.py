@@ -27,6 +27,17 @@ def taken_by(work):
     return [late - early for late, early in zip(after, before, strict=True)], peak
 
 
+def peak_of(events):
+    """Return the most that the events of a plan hold, in blocks of 512 bytes."""
+    taken = [event for event in events if event > 0]
+    held = peak = 0
+    for event in events:
+        size = event if event > 0 else taken[-event - 1]
+        held += (1 if event > 0 else -1) * -(-size // 512) * 512
+        peak = max(peak, held)
+    return peak
+
+
 def planned(operator, arguments, source, keywords=None, takes_more=True):
     """Return the same figures, according to the plan, which frees blocks if it `takes_more`."""
     name = str(operator._schema).partition("(")[0]
@@ -34,10 +45,5 @@ def planned(operator, arguments, source, keywords=None, takes_more=True):
     assert answer is not None and answer.error is None
     taken = [event for event in answer.events if event > 0]
     freed = [taken[-event - 1] for event in answer.events if event < 0]
-    held = peak = 0
-    for event in answer.events:
-        size = event if event > 0 else taken[-event - 1]
-        held += (1 if event > 0 else -1) * -(-size // 512) * 512
-        peak = max(peak, held)
     assert freed or not takes_more  # otherwise the test shows nothing
-    return [len(taken), len(freed), sum(taken), sum(freed)], peak
+    return [len(taken), len(freed), sum(taken), sum(freed)], peak_of(answer.events)

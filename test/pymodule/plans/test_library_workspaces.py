@@ -4,7 +4,7 @@ import grids
 import pytest
 from record_plans import DEVICES, answer_of
 from torch_openreg import variables
-from torch_openreg.plans import builtin, libraries
+from torch_openreg.plans import ask, builtin, libraries
 from torch_openreg.plans.client import DEFAULT_SETTINGS, Client
 from torch_openreg.plans.text import parse_call
 
@@ -176,3 +176,52 @@ def test_estimates_are_the_copies_of_the_tensors(text, size):
     device = DEVICES["h100"]._replace(cudnn_workspace=libraries.ESTIMATED)
     plan = builtin.compute("aten::convolution", given, named, DEFAULT_SETTINGS, device)
     assert sum(plan.transient) == size
+
+
+def test_a_depthwise_result_has_the_channels_of_its_weight():
+    groups = CONVOLUTION.removesuffix("1") + "16"
+    text = f"float32[{FORMATS['channels_last']}] float32[32,1,3,3] None {groups}"
+    assert compute("aten::convolution", text).events[0] == 8 * 32 * 9 * 11 * 4
+
+
+PRODUCT = "[1,1] [0,0] [1,1] False [0,0]"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "size"),
+    [
+        # Sixteen partial sums; two, because more have over 8 MiB.
+        (("8,32,9,11", "8,16,9,11", "32,16,3,3"), CONVOLUTION, COPIES + 16 * 4 * 32 * 16 * 9),
+        (
+            ("1,640,4,4", "1,160,4,4", "640,160,3,3"),
+            CONVOLUTION,
+            4 * (160 + 640) * 16 + 3 * 4 * 640 * 160 * 9 + 16,
+        ),
+        (("2,4,4,4", "2,8,4,4", "4,8,1,1"), f"{PRODUCT} 1", 64 * 4 * 4 * 8),
+        (("1,1024,4,4", "1,512,4,4", "1024,512,1,1"), f"{PRODUCT} 1", 0),
+        (("2,8,4,4", "2,8,4,4", "8,1,1,1"), f"{PRODUCT} 8", 0),
+    ],
+    ids=["sums", "few sums", "product", "large product", "one channel"],
+)
+def test_estimates_of_the_gradient_of_a_weight_have_its_partial_sums(sizes, options, size):
+    tensors = [f"float32[{each}]" for each in sizes]
+    given, named = parse_call([*tensors, "None", *options.split(), "[False,True,False]"])
+    device = DEVICES["h100"]._replace(cudnn_workspace=libraries.ESTIMATED)
+    plan = builtin.compute("aten::convolution_backward", given, named, DEFAULT_SETTINGS, device)
+    assert sum(plan.transient) == size
+
+
+@pytest.mark.parametrize(
+    ("source", "has_build", "is_estimated", "order"),
+    [
+        ("auto", True, False, ("planner", "builtin")),
+        ("auto", True, True, ("builtin", "planner")),
+        ("auto", False, False, ("builtin",)),
+        ("planner", True, True, ("planner",)),
+    ],
+)
+def test_builtin_plans_come_first_where_they_estimate(
+    monkeypatch, source, has_build, is_estimated, order
+):
+    monkeypatch.setattr(ask, "_can_start_planner", lambda: has_build)
+    assert ask._order(source, is_estimated) == order

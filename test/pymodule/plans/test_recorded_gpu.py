@@ -3,6 +3,7 @@
 import collections
 
 import pytest
+from peaks import peak_of
 from recorded_calls import RECORDS, as_signature, load_answers, settings_of
 from torch_openreg._releases import RELEASE
 from torch_openreg.plans import builtin, libraries
@@ -71,18 +72,6 @@ def test_plans_of_the_planner_are_what_the_gpu_did(planner, path):
     compare(path, lambda *question: planner.ask((*question, "h100")), "planner")
 
 
-def peak(events):
-    sizes, now, most = [], 0, 0
-    for event in events:
-        if event > 0:
-            sizes.append(-(-event // 512) * 512)
-            now += sizes[-1]
-        elif event < 0:
-            now -= sizes[-event - 1]
-        most = max(most, now)
-    return most
-
-
 @pytest.mark.parametrize(
     ("operator", "least"),
     [("aten::convolution", 0.8), ("aten::convolution_backward", 0.6)],
@@ -92,14 +81,14 @@ def test_estimates_of_cudnn_are_near_what_the_gpu_took(path, operator, least):
     device = H100._replace(cudnn_workspace=libraries.ESTIMATED)
     ratios = []
     for answer in load_answers(path):
-        on_gpu = peak(answer["events"])
+        on_gpu = peak_of(answer["events"])
         uses_cudnn = answer["settings"][-1]
         if answer["operator"] != operator or not uses_cudnn or on_gpu < 4 * MIB:
             continue
         given = [as_signature(each) for each in answer["arguments"]]
         plan = builtin.plan(operator, given, {}, (*settings_of(answer)[:-1], True), device)
         if plan is not None:
-            ratios.append(peak(plan.events) / on_gpu)
+            ratios.append(peak_of(plan.events) / on_gpu)
     assert len(ratios) >= 300
     near = [ratio for ratio in ratios if 0.9 <= ratio <= 1.1]
     assert len(near) >= least * len(ratios)

@@ -14,16 +14,14 @@ from .call import Call, Tensor, check, dense
 LEAST_CHANNELS_OF_DEPTHWISE = 32
 MOST_ELEMENTS = 2**31 - 1  # beyond, PyTorch splits the batch
 
-# The channels of a pixel in a copy for tensor cores have a multiple of this many bytes.
-ALIGNMENT = 16
-ALIGNED_PIXELS = 4  # a multiple of it
+# Estimates of workspaces. The figures are those of an H100 with cuDNN 9.19.
+ALIGNMENT = 16  # bytes: the channels of a pixel in a copy for tensor cores have a multiple
+ALIGNED_PIXELS = 4  # a product of aligned rows has a multiple
 SCALARS = 16  # bytes that come with the copies
-
-# Partial sums of a gradient of a weight: their number and bytes, and the number of a product's.
-MOST_SUMS = 16
+MOST_SUMS = 16  # copies of a weight in which its gradient is summed up
 MOST_SUM_BYTES = 8 << 20
-PRODUCT_SUMS = 64
-LEAST_OF_SHORT_SUMS = 2 << 20  # from here on a product has few
+PRODUCT_SUMS = 64  # those of a product
+LEAST_OF_FEW_SUMS = 2 << 20  # bytes of a weight for which a product needs none
 
 
 def is_chosen(
@@ -95,18 +93,23 @@ def _copied_bytes(sizes: Sequence[int], item: int) -> int:
     return sizes[0] * channels * math.prod(sizes[2:])
 
 
+def _copies_nothing(input: Tensor, weight: Tensor) -> bool:
+    """Return whether cuDNN uses the tensors as they are: those of depthwise convolutions, too."""
+    has_one_channel = weight.sizes[1] == 1
+    return has_one_channel or is_channels_last(input, weight) or input.dtype == "float64"
+
+
 def _estimate(input: Tensor, weight: Tensor, results: Sequence[int], stride: Sequence[int]) -> int:
     """Return the workspace of a convolution, or of the gradient of its input.
 
-    Kernels for tensor cores want channels_last, and cuDNN copies the three tensors for them. It
-    copies nothing for filters of one channel, such as depthwise ones. For filters of one pixel it
-    does not copy the weight. With stride 1 these are products of matrices, whose rows have as many
-    elements as the input has pixels, and it copies nothing where these are aligned.
+    Kernels for tensor cores want channels_last, and cuDNN copies the three tensors for them.
+    Filters of one pixel are not copied. With stride 1 these make a product of matrices, whose rows
+    have an element for each pixel of the input. It needs no copies if the rows are aligned.
     """
-    if weight.sizes[1] == 1 or is_channels_last(input, weight) or input.dtype == "float64":
+    if _copies_nothing(input, weight):
         return 0
     copied = [input.sizes, results]
-    if not _is_pixel(weight):
+    if math.prod(weight.sizes[2:]) > 1:
         copied.append(weight.sizes)
     elif math.prod(stride) == 1 and math.prod(input.sizes[2:]) % ALIGNED_PIXELS == 0:
         return 0
@@ -116,21 +119,14 @@ def _estimate(input: Tensor, weight: Tensor, results: Sequence[int], stride: Seq
 def _estimate_of_weight(
     input: Tensor, weight: Tensor, results: Sequence[int], stride: Sequence[int]
 ) -> int:
-    """Return the workspace of the gradient of the weight.
-
-    It has partial sums of the weight in float32 besides.
-    """
+    """Return the workspace of the gradient of the weight, with its partial sums in float32."""
+    if _copies_nothing(input, weight):
+        return 0
     copies = _estimate(input, weight, results, stride)
-    partial = 4 * weight.numel
-    if copies == 0:
-        is_product = _is_pixel(weight) and weight.sizes[1] > 1 and input.dtype != "float64"
-        is_small = partial < LEAST_OF_SHORT_SUMS and not is_channels_last(input, weight)
-        return PRODUCT_SUMS * partial if is_product and is_small else 0
-    return copies + min(MOST_SUMS, MOST_SUM_BYTES // partial) * partial
-
-
-def _is_pixel(weight: Tensor) -> bool:
-    return math.prod(weight.sizes[2:]) == 1
+    sums = 4 * weight.numel
+    if copies == 0:  # a product
+        return PRODUCT_SUMS * sums if sums < LEAST_OF_FEW_SUMS else 0
+    return copies + min(MOST_SUMS, MOST_SUM_BYTES // sums) * sums
 
 
 def _use_workspace(call: Call, estimate: int) -> None:
