@@ -20,6 +20,10 @@ constexpr Dtypes kBools{at::kBool};
 constexpr Dtypes kBytes{at::kByte};
 constexpr Dtypes kIntegers{at::kByte, at::kChar, at::kShort, at::kInt, at::kLong};
 constexpr Dtypes kFourier{at::kHalf, at::kComplexHalf};
+constexpr Dtypes kFloat8s{at::kFloat8_e5m2, at::kFloat8_e4m3fn, at::kFloat8_e5m2fnuz,
+                          at::kFloat8_e4m3fnuz, at::kFloat8_e8m0fnu};
+// CUDA calls them barebones: kernels that only move elements have them.
+constexpr Dtypes kUnsigned{at::kUInt16, at::kUInt32, at::kUInt64};
 
 // Since 2.14 CUDA transforms bfloat16, into complex64, and has a kernel of angle for 16 bits.
 constexpr bool kIsSince214 = TORCH_VERSION_MINOR >= 14;
@@ -65,6 +69,11 @@ void check_result(Arguments arguments) {
 
 // ---- what the CPU lacks -------------------------------------------------------------------------
 
+// scatter with a tensor of values and no reduction.
+bool copies_elements(Arguments arguments) {
+  return arguments[3].isTensor() && (arguments.size() == 4 || !arguments[4].isString());
+}
+
 // Sorted by name. A row also applies to the operator's in-place form.
 constexpr std::array kWidened = {
     WidenedRow{"aten::_fft_c2c", kFourier, ComputedIn::kWider, &check_signal},
@@ -84,16 +93,24 @@ constexpr std::array kWidened = {
     WidenedRow{"aten::atanh", kComplexHalfs},
     WidenedRow{"aten::avg_pool3d", kHalfs},
     WidenedRow{"aten::avg_pool3d_backward", kHalfs},
-    WidenedRow{"aten::channel_shuffle", kComplexHalfs},
+    WidenedRow{"aten::channel_shuffle", kComplexHalfs | kFloat8s},
+    WidenedRow{"aten::channel_shuffle", kUnsigned, ComputedIn::kSigned},
     WidenedRow{"aten::cos", kComplexHalfs},
     WidenedRow{"aten::cosh", kComplexHalfs},
+    WidenedRow{"aten::count_nonzero", kFloat8s},
+    WidenedRow{"aten::count_nonzero", kUnsigned, ComputedIn::kIntegers},
     WidenedRow{"aten::div", kComplexHalfs},
     WidenedRow{"aten::equal", kComplexHalfs},
     WidenedRow{"aten::exp", kComplexHalfs},
     WidenedRow{"aten::eye", kComplexHalfs},
-    WidenedRow{"aten::flip", kComplexHalfs},
-    WidenedRow{"aten::gather", kComplexHalfs},
-    WidenedRow{"aten::isin", kComplexHalfs},
+    WidenedRow{"aten::eye", kUnsigned, ComputedIn::kSigned},
+    WidenedRow{"aten::flip", kComplexHalfs | kFloat8s},
+    WidenedRow{"aten::flip", kUnsigned, ComputedIn::kSigned},
+    WidenedRow{"aten::gather", kComplexHalfs | kFloat8s},
+    WidenedRow{"aten::gather", kUnsigned, ComputedIn::kSigned},
+    WidenedRow{"aten::index_select", kUnsigned, ComputedIn::kSigned},
+    WidenedRow{"aten::isin", kComplexHalfs | kFloat8s},
+    WidenedRow{"aten::isin", kUnsigned, ComputedIn::kSigned},
     WidenedRow{"aten::ldexp", kComplexHalfs},
     WidenedRow{"aten::lerp", kComplexHalfs},
     WidenedRow{"aten::log", kComplexHalfs},
@@ -105,12 +122,16 @@ constexpr std::array kWidened = {
     WidenedRow{"aten::multilabel_margin_loss_backward", kHalfs},
     WidenedRow{"aten::multilabel_margin_loss_forward", kHalfs},
     WidenedRow{"aten::nanmedian", kBools, ComputedIn::kBytes},
-    WidenedRow{"aten::pixel_shuffle", kComplexHalfs},
-    WidenedRow{"aten::pixel_unshuffle", kComplexHalfs},
+    WidenedRow{"aten::pixel_shuffle", kComplexHalfs | kFloat8s},
+    WidenedRow{"aten::pixel_shuffle", kUnsigned, ComputedIn::kSigned},
+    WidenedRow{"aten::pixel_unshuffle", kComplexHalfs | kFloat8s},
+    WidenedRow{"aten::pixel_unshuffle", kUnsigned, ComputedIn::kSigned},
     WidenedRow{"aten::pow", kComplexHalfs},
     WidenedRow{"aten::prod", kComplexHalfs},
     WidenedRow{"aten::rsqrt", kComplexHalfs},
     WidenedRow{"aten::scatter", kComplexHalfs},
+    WidenedRow{"aten::scatter", kFloat8s, ComputedIn::kWider, nullptr, &copies_elements},
+    WidenedRow{"aten::scatter", kUnsigned, ComputedIn::kSigned, nullptr, &copies_elements},
     WidenedRow{"aten::sigmoid", kComplexHalfs},
     WidenedRow{"aten::sigmoid_backward", kComplexHalfs},
     WidenedRow{"aten::sin", kComplexHalfs},
@@ -169,7 +190,7 @@ bool orders(Arguments arguments) {
 }
 
 constexpr auto kWhole = kIntegers | kBools;
-constexpr auto kNotOfMatrices = kWhole | kComplexHalfs;
+constexpr auto kNotOfMatrices = kWhole | kComplexHalfs | kFloat8s;
 constexpr auto kScatterReduce = "cuda_scatter_gather_base_kernel_func";
 
 // Sorted by name, as above. operators/convolution.cpp checks convolutions, and operators/dtypes.cpp
@@ -185,6 +206,9 @@ constexpr std::array kRefused = {
     RefusedRow{"aten::avg_pool2d", kWhole, "avg_pool2d_out_cuda_frame"},
     RefusedRow{"aten::avg_pool3d", kWhole, "avg_pool3d_out_cuda"},
     RefusedRow{"aten::baddbmm", kNotOfMatrices, "baddbmm_cuda"},
+    RefusedRow{"aten::bitwise_and", kUnsigned, "bitwise_and_cuda"},
+    RefusedRow{"aten::bitwise_or", kUnsigned, "bitwise_or_cuda"},
+    RefusedRow{"aten::bitwise_xor", kUnsigned, "bitwise_xor_cuda"},
     RefusedRow{"aten::bmm", kNotOfMatrices, "baddbmm_cuda"},
     RefusedRow{"aten::dot", kNotOfMatrices, "dot"},
     RefusedRow{"aten::igamma", kHalfs, "igamma_cuda"},
@@ -192,12 +216,15 @@ constexpr std::array kRefused = {
     RefusedRow{"aten::max_pool2d_with_indices", kWhole, "max_pool2d_with_indices_out_cuda_frame"},
     RefusedRow{"aten::max_pool3d_with_indices", kWhole, "max_pool3d_with_indices_out_frame"},
     RefusedRow{"aten::mm", kNotOfMatrices, "addmm_cuda"},
+    RefusedRow{"aten::mul", kFloat8s | kUnsigned, "mul_cuda"},
     RefusedRow{"aten::mv", kNotOfMatrices, "addmv_impl_cuda"},
     RefusedRow{"aten::native_dropout_backward", kWhole | kComplexHalfs | kComplex, "masked_scale"},
+    RefusedRow{"aten::roll", kFloat8s | kUnsigned, "roll_cuda"},
     RefusedRow{"aten::scatter_reduce", kBools | kComplex | kComplexHalfs, kScatterReduce,
                &reduces_by_product},
     RefusedRow{"aten::scatter_reduce", kComplex | kComplexHalfs, kScatterReduce, &averages},
     RefusedRow{"aten::scatter_reduce", kBools, kScatterReduce, &orders},
+    RefusedRow{"aten::sort", kUnsigned, "sort"},
     RefusedRow{"aten::upsample_bicubic2d", kBytes, "upsample_bicubic2d_out_frame"},
     RefusedRow{"aten::upsample_bilinear2d", kBytes, "upsample_bilinear2d_out_frame"},
     RefusedRow{"aten::vdot", kNotOfMatrices, "dot"},

@@ -17,7 +17,7 @@ struct Name {
 
 // From the errors that an H100 reported for the operator database (tools/record_cuda_errors.py).
 // Where kernels of one operator have several names on CUDA, this is the most frequent one.
-constexpr std::array<Name, 79> kNames = {{
+constexpr std::array<Name, 80> kNames = {{
     {"GeluKernelImpl", "GeluCUDAKernelImpl"},
     {"_segment_reduce_cpu", "segment_reduce_cuda"},
     {"adaptive_avg_pool2d", "adaptive_avg_pool2d_cuda"},
@@ -72,6 +72,7 @@ constexpr std::array<Name, 79> kNames = {{
     {"maximum_cpu", "max_elementwise_cuda"},
     {"median_out", "median_out_impl"},
     {"min_all", "min_all_cuda"},
+    {"minimum_cpu", "min_elementwise_cuda"},
     {"mode_cpu", "cuda_mode"},
     {"multi_margin_loss_cpu_kernel", "multi_margin_loss_cuda"},
     {"multilabel_margin_loss_forward_out_frame", "multilabel_margin_loss_forward_kernel"},

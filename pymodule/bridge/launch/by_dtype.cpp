@@ -26,16 +26,25 @@ namespace {
 using at::ScalarType;
 using c10::IValue;
 
+ScalarType signed_of(ScalarType dtype) {
+  return dtype == at::kUInt16   ? at::kShort
+         : dtype == at::kUInt32 ? at::kInt
+         : dtype == at::kUInt64 ? at::kLong
+                                : dtype;
+}
+
 ScalarType widened(ScalarType dtype, ComputedIn in) {
   switch (in) {
   case ComputedIn::kWider:
-    return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat
-           : dtype == at::kComplexHalf                  ? at::kComplexFloat
-                                                        : dtype;
+    return c10::isReducedFloatingType(dtype) ? at::kFloat
+           : dtype == at::kComplexHalf       ? at::kComplexFloat
+                                             : dtype;
+  case ComputedIn::kSigned:
+    return signed_of(dtype);
   case ComputedIn::kBytes:
     return dtype == at::kBool ? at::kByte : dtype;
   case ComputedIn::kIntegers:
-    return dtype == at::kBool ? at::kLong : dtype;
+    return dtype == at::kBool || signed_of(dtype) != dtype ? at::kLong : dtype;
   }
   return dtype;
 }
@@ -46,8 +55,10 @@ ScalarType rounded(ScalarType wide, ScalarType dtype, ComputedIn in) {
   case ComputedIn::kWider:
     return wide == at::kComplexFloat && dtype != at::kBFloat16 ? at::kComplexHalf
            : wide != at::kFloat                                ? wide
-           : dtype == at::kBFloat16                            ? at::kBFloat16
-                                                               : at::kHalf;
+           : dtype == at::kComplexHalf                         ? at::kHalf
+                                                               : dtype;
+  case ComputedIn::kSigned:
+    return wide == signed_of(dtype) ? dtype : wide;
   case ComputedIn::kBytes:
     return wide == at::kByte ? at::kBool : wide;
   case ComputedIn::kIntegers:

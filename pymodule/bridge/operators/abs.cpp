@@ -7,7 +7,7 @@
 //
 // The kernel here replaces the iterator's addresses by kernel addresses and runs a loop over it.
 // Dtypes whose absolute value is exact have a loop of their own. Complex numbers, whose last bit
-// depends on the algorithm, 8-bit floats and unsupported dtypes go on to the CPU's kernel.
+// depends on the algorithm, and unsupported dtypes go on to the CPU's kernel.
 
 #include <ATen/Operators.h>
 #include <ATen/TensorIterator.h>
@@ -100,6 +100,9 @@ Loop loop_for(at::ScalarType dtype) {
 }
 
 void abs_kernel(at::TensorIteratorBase &iterator) {
+  if (c10::isFloat8Type(iterator.dtype(1))) {
+    refuse_kernel_dtype("abs_cuda", iterator.dtype(1));
+  }
   const auto loop = loop_for(iterator.dtype(0));
   if (loop == nullptr) {
     at::Tensor result = iterator.tensor(0);

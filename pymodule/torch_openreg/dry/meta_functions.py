@@ -1,4 +1,5 @@
-"""Meta functions of operators for which PyTorch has none. A dry run needs them at large sizes."""
+"""Meta functions that a dry run needs at large sizes: of operators for which PyTorch has none, and of
+convolutions, whose layout PyTorch's own function does not know."""
 
 from typing import Any
 
@@ -27,6 +28,18 @@ def _same(tensor: torch.Tensor, *others: Any) -> torch.Tensor:
     return torch.empty_like(tensor)
 
 
+def _convolution(tensor: torch.Tensor, weight: torch.Tensor, *others: Any) -> torch.Tensor:
+    """Images stay in channels_last, as with cuDNN."""
+    # PyTorch's own functions cannot be imported before PyTorch is.
+    from torch._meta_registrations import meta_conv
+    from torch._prims_common import suggest_memory_format
+
+    result = meta_conv(tensor, weight, *others)
+    if torch.channels_last in (suggest_memory_format(tensor), suggest_memory_format(weight)):
+        return torch.empty_like(result, memory_format=torch.channels_last)
+    return result
+
+
 _FUNCTIONS = {
     "_dirichlet_grad": _same,
     "_fake_quantize_learnable_per_channel_affine": _same,
@@ -42,10 +55,11 @@ _FUNCTIONS = {
 
 
 def apply() -> None:
-    """Register them, unless this release of PyTorch has them."""
+    """Register them, those that PyTorch lacks only if this release lacks them, too."""
     global _library
     _library = torch.library.Library("aten", "IMPL")
     for name, function in _FUNCTIONS.items():
         overload = f"aten::{name}"
         if not torch._C._dispatch_has_kernel_for_dispatch_key(overload, "Meta"):
             _library.impl(name, function, "Meta")
+    _library.impl("convolution", _convolution, "Meta", allow_override=True)

@@ -302,6 +302,22 @@ tell(*scores.grad.shape, _C.is_known(scores.grad))
     assert told == [[100000, 1000, 1], [1000, 100, 1000], [100000, 1, 1000], [10000, 10000, False]]
 
 
+@pytest.mark.parametrize("channels_last", ["images", "weight", "neither"])
+def test_a_convolution_has_the_layout_of_one_that_runs(channels_last):
+    program = """
+images, convolution = rand(4, 64, 64, 64), torch.nn.Conv2d(64, 32, 3, device=DEVICE)
+if FORMAT == "images":
+    images = images.to(memory_format=torch.channels_last)
+if FORMAT == "weight":
+    convolution = convolution.to(memory_format=torch.channels_last)
+images.requires_grad_()
+result = convolution(images)
+result.sum().backward()
+tell(*(each.stride() for each in (result, images.grad, convolution.weight.grad)))
+""".replace("FORMAT", repr(channels_last))
+    assert run(program)[0] == run(program, dry=False)[0]
+
+
 def test_a_kernel_that_refuses_zeros_does_not_stop_the_program():
     told, _ = run("tell(*rand(600, 600).cholesky().shape)")
     assert told == [[600, 600]]

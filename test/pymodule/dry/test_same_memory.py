@@ -42,22 +42,7 @@ def dry():
     return run(OPENREG_DRY_RUN="1", OPENREG_DRY_KNOWN_BYTES="0")
 
 
-# Why some programs differ.
-DIFFERENCES = {
-    "channels last": "a convolution that runs keeps channels last, as with cuDNN; PyTorch's meta "
-    "function returns contiguous planes, as without it",
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=DIFFERENCES[name]))
-        if name in DIFFERENCES
-        else name
-        for name in programs.NAMES
-    ],
-)
+@pytest.mark.parametrize("name", programs.NAMES)
 def test_allocations_and_frees_are_the_same(real, dry, name):
     assert "error" not in real[name], real[name]
     assert dry[name] == real[name]

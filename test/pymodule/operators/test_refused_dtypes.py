@@ -12,6 +12,14 @@ def ones(*shape, dtype=torch.int64):
     return torch.ones(shape, dtype=dtype, device=DEVICE)
 
 
+def eight_bits():
+    return ones(3, 3, dtype=torch.float8_e4m3fn)
+
+
+def unsigned():
+    return ones(3, 3, dtype=torch.uint16)
+
+
 REFUSED = {
     "mm": (lambda: ones(2, 3) @ ones(3, 2), "addmm_cuda", "Long"),
     "mm of bytes": (
@@ -80,6 +88,18 @@ REFUSED = {
         lambda: ones(4, dtype=torch.float32) & ones(4, dtype=torch.float32),
         "bitwise_and_cuda",
         "Float",
+    ),
+    "mm of float8": (lambda: eight_bits() @ eight_bits().t(), "addmm_cuda", "Float8_e4m3fn"),
+    "mul of float8": (lambda: eight_bits() * eight_bits(), "mul_cuda", "Float8_e4m3fn"),
+    "abs of float8": (lambda: eight_bits().abs(), "abs_cuda", "Float8_e4m3fn"),
+    "roll of float8": (lambda: eight_bits().roll(1, 0), "roll_cuda", "Float8_e4m3fn"),
+    "mul of uint16": (lambda: unsigned() * unsigned(), "mul_cuda", "UInt16"),
+    "and of uint16": (lambda: unsigned() & unsigned(), "bitwise_and_cuda", "UInt16"),
+    "sort of uint16": (lambda: unsigned().sort(), "sort", "UInt16"),
+    "geometric_ of bools": (
+        lambda: ones(3, dtype=torch.bool).geometric_(0.5),
+        "geometric_cuda",
+        "Bool",
     ),
 }
 if RELEASE < (2, 14):

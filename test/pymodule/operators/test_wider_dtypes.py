@@ -329,6 +329,51 @@ def test_computing_in_a_wider_dtype_does_not_wait(close_gate):
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 
 
+SMALL = [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32, torch.uint64]
+SIGNED = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+MOVES = {
+    "channel_shuffle": lambda x, index: F.channel_shuffle(x, 2),
+    "flip": lambda x, index: x.flip(0, 3),
+    "gather": lambda x, index: x.gather(3, index),
+    "index_select": lambda x, index: x.index_select(3, index[0, 0, 0]),
+    "pixel_shuffle": lambda x, index: F.pixel_shuffle(x, 2),
+    "pixel_unshuffle": lambda x, index: F.pixel_unshuffle(x, 2),
+    "scatter": lambda x, index: x.scatter(3, index, x),
+    "scatter_": lambda x, index: x.clone().scatter_(3, index, x),
+    "take_along_dim": lambda x, index: x.take_along_dim(index, 3),
+}
+
+
+def bits(value):
+    return value.cpu().view(SIGNED[value.itemsize])
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+@pytest.mark.parametrize("name", MOVES)
+def test_small_floats_and_unsigned_integers_are_moved(name, dtype):
+    x = torch.arange(-32, 32).view(1, 4, 4, 4)
+    x = (x.float() if dtype.is_floating_point else x).to(dtype)
+    index = torch.tensor([3, 0, 2, 1]).expand(1, 4, 4, 4)
+    actual = MOVES[name](x.to(DEVICE), index.to(DEVICE))
+    assert actual.dtype == dtype
+    assert torch.equal(bits(actual), MOVES[name](bits(x), index))
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+def test_small_floats_and_unsigned_integers_are_counted_and_found(dtype):
+    x = torch.tensor([[0, 1, 2], [0, 0, 3]]).to(dtype).to(DEVICE)
+    counts = torch.count_nonzero(x, 1)
+    assert counts.dtype == torch.int64
+    assert counts.tolist() == [2, 1]
+    found = torch.isin(x, torch.tensor([3, 1]).to(dtype).to(DEVICE))
+    assert found.tolist() == [[False, True, False], [False, False, True]]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_identity_of_unsigned_integers(dtype):
+    assert torch.eye(2, dtype=dtype, device=DEVICE).tolist() == [[1, 0], [0, 1]]
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_histogram_of_integers(dtype):
     x = torch.arange(100).to(dtype)

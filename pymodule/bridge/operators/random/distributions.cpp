@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "compat/native_functions.h"
+#include "core/dtypes.h"
 #include "core/registration.h"
+#include "launch/by_dtype.h"
 #include "launch/memory_plan.h"
 #include "memory/allocation/memory.h"
 #include "operators/random/random.h"
@@ -111,6 +113,10 @@ at::Tensor &cauchy_(at::Tensor &self, double median, double sigma, OptionalGener
 
 at::Tensor &geometric_(at::Tensor &self, double p, OptionalGenerator generator) {
   TORCH_CHECK(0 < p && p < 1, "geometric_ expects p to be in (0, 1), but got p=", p);
+  constexpr Dtypes refused{at::kBool, at::kUInt16, at::kUInt32, at::kUInt64};
+  if (refused.contains(self.scalar_type())) {
+    refuse_kernel_dtype("geometric_cuda", self.scalar_type());
+  }
   fill_random(self, generator, "geometric_cuda", &openreg_geometric_words,
               [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_geometric(output, share, philox, grid, p);
