@@ -5,6 +5,7 @@ openreg and, with OPENREG_DEVICE_TYPE=cuda, of type cuda.
 """
 
 import pytest
+import torch
 from torch_openreg.commands import installation
 
 from device import DEVICE
@@ -32,4 +33,10 @@ def fails_in_cuda_mode(reason):
 needs_nvidia_packages = pytest.mark.skipif(
     bool(installation.missing_packages()),
     reason="this build of PyTorch needs NVIDIA's packages, which are absent, outside CUDA mode",
+)
+
+# For tests of libraries that are found by their SONAMEs.
+needs_openregs_sonames = pytest.mark.skipif(
+    DEVICE != "cuda" and torch.version.cuda is not None,
+    reason="outside CUDA mode this build of PyTorch loads NVIDIA's libraries, which have the names",
 )

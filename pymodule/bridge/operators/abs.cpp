@@ -14,6 +14,7 @@
 
 #include <cmath>
 #include <type_traits>
+#include <utility>
 
 #include "compat/dispatch_stub.h"
 #include "compat/native_kernels.h"
@@ -99,6 +100,21 @@ Loop loop_for(at::ScalarType dtype) {
   }
 }
 
+// A copy of an iterator that does not keep its tensors. The allocator may reuse their memory in
+// stream order as soon as the program drops them.
+class QueuedRows final : public at::TensorIteratorBase {
+public:
+  explicit QueuedRows(const at::TensorIteratorBase &iterator) : at::TensorIteratorBase(iterator) {
+    for (auto &operand : operands_) {
+      at::OperandInfo without_tensor;
+      without_tensor.data = operand.data;
+      without_tensor.stride_bytes = operand.stride_bytes;
+      operand = std::move(without_tensor);
+    }
+  }
+  const at::Tensor &maybe_get_output(int64_t index) override { return tensor(index); }
+};
+
 void abs_kernel(at::TensorIteratorBase &iterator) {
   if (c10::isFloat8Type(iterator.dtype(1))) {
     refuse_kernel_dtype("abs_cuda", iterator.dtype(1));
@@ -119,9 +135,7 @@ void abs_kernel(at::TensorIteratorBase &iterator) {
     iterator.for_each(loop);
     return;
   }
-  // The copied iterator uses only its shapes and addresses, not its tensors.
-  queue_on_stream(device,
-                  [rows = at::TensorIterator(iterator), loop]() mutable { rows.for_each(loop); });
+  queue_on_stream(device, [rows = QueuedRows(iterator), loop]() mutable { rows.for_each(loop); });
 }
 
 // abs and abs_ call this as well. Makes the checks of every launch, then reaches the stub.

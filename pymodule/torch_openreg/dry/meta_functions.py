@@ -1,5 +1,7 @@
-"""Meta functions that a dry run needs at large sizes: of operators for which PyTorch has none, and of
-convolutions, whose layout PyTorch's own function does not know."""
+"""Meta functions that a dry run needs at large sizes.
+
+PyTorch has none for some operators. Its function for convolutions does not know their layout.
+"""
 
 from typing import Any
 

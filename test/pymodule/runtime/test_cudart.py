@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch_openreg
-from modes import cuda_only
+from modes import cuda_only, needs_openregs_sonames
 from torch_openreg.cuda.bundled_libraries import load_stand_ins
 
 from device import DEVICE
@@ -44,6 +44,7 @@ def address(tensor):
     return ctypes.c_void_p(tensor.data_ptr())
 
 
+@needs_openregs_sonames
 def test_version_and_soname(cudart):
     version = ctypes.c_int()
     assert cudart.cudaRuntimeGetVersion(ctypes.byref(version)) == 0
@@ -151,6 +152,7 @@ def test_a_launch_names_the_kernel(cudart, capfd):
     cudart["__cudaUnregisterFatBinary"](module)
 
 
+@needs_openregs_sonames
 @pytest.mark.parametrize("name", STAND_INS)
 def test_stand_ins_are_found_by_soname_and_fail(name):
     soname, functions = STAND_INS[name]
@@ -177,6 +179,7 @@ def test_headers_compile_a_program(cudart, tmp_path):
     subprocess.run([program], check=True, env=os.environ | {"LD_PRELOAD": str(library)})
 
 
+@needs_openregs_sonames
 def test_libraries_that_wheels_bring_are_replaced(cudart, tmp_path):
     bundled = f"libcudart.0123abcd.so.{cudart.major}"
     for name in (bundled, "libjpeg.0123abcd.so.8", "libcudart.so.13", "libcudart.0123abcd.so.9"):

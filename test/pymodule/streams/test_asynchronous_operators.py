@@ -95,6 +95,20 @@ def test_memory_of_an_argument_is_not_reused_early(close_gate):
     assert all(other.unique().tolist() == [100] for other in others)
 
 
+@pytest.mark.parametrize("operator", ["abs", "exp", "cumsum", "multinomial", "rand_like"])
+def test_memory_of_a_dropped_result_is_free_at_once(close_gate, operator):
+    arguments = {"cumsum": (0,), "multinomial": (5, True)}.get(operator, ())
+    x = torch.rand(100_000, device=DEVICE)
+    getattr(torch, operator)(x, *arguments)
+    module.synchronize()
+    gate = close_gate()
+    before = module.memory_allocated()
+    getattr(torch, operator)(x, *arguments)
+    assert module.memory_allocated() == before
+    assert not module.current_stream().query()
+    gate.open()
+
+
 # ---- operators that PyTorch composes from an empty tensor and a fill -----------------------------
 
 COMPOSED = {
