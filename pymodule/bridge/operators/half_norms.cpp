@@ -39,8 +39,7 @@ bool is_half(const Tensor &tensor) {
 
 // Whether the CPU's kernel would compute the statistics in half precision.
 bool is_to_widen(const Tensor &input, const OptionalTensor &weight) {
-  return is_half(input) && input.numel() > 0 &&
-         (!is_given(weight) || weight->scalar_type() == input.scalar_type());
+  return is_half(input) && (!is_given(weight) || weight->scalar_type() == input.scalar_type());
 }
 
 OptionalTensor wide(const OptionalTensor &tensor) {

@@ -68,6 +68,20 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lu(const at::Tensor &matrices, bo
 
 using ThreeResults = std::tuple<at::Tensor &, at::Tensor &, at::Tensor &>;
 
+// `flags`: how many arguments are between the matrices and the results.
+void check_devices(const char *name, const at::Tensor &matrices, int flags, const at::Tensor &one,
+                   const at::Tensor &two, const at::Tensor &three) {
+  ArgumentDevices devices(name, "out");
+  devices.check(matrices);
+  for (int i = 0; i < flags; ++i) {
+    devices.skip();
+  }
+  for (const auto *result : {&one, &two, &three}) {
+    devices.check(*result);
+  }
+  devices.index(); // raises for tensors on different devices
+}
+
 ThreeResults into_three(at::Tensor &one, at::Tensor &two, at::Tensor &three,
                         const std::tuple<at::Tensor, at::Tensor, at::Tensor> &results) {
   into(one, std::get<0>(results));
@@ -81,6 +95,7 @@ ThreeResults lu_factor_ex_out(const at::Tensor &matrices, bool pivot, bool check
   if (pivot) [[likely]] {
     return typed<ops::linalg_lu_factor_ex_out>(matrices, pivot, check_errors, lu, pivots, info);
   }
+  check_devices("aten::linalg_lu_factor_ex", matrices, 2, lu, pivots, info);
   return into_three(lu, pivots, info, lu_factor_ex(matrices, pivot, check_errors));
 }
 
@@ -89,6 +104,7 @@ ThreeResults lu_out(const at::Tensor &matrices, bool pivot, at::Tensor &permutat
   if (pivot) [[likely]] {
     return typed<ops::linalg_lu_out>(matrices, pivot, permutation, lower, upper);
   }
+  check_devices("aten::linalg_lu", matrices, 1, permutation, lower, upper);
   return into_three(permutation, lower, upper, lu(matrices, pivot));
 }
 

@@ -128,6 +128,15 @@ def test_weights_in_float32_are_left_so(dtype):
 
 
 @pytest.mark.parametrize("dtype", HALFS)
+@pytest.mark.parametrize("sizes", [(0, 4), (3, 0)])
+def test_statistics_of_empty_layers_are_wide(dtype, sizes):
+    x = torch.empty(sizes, dtype=dtype, device=DEVICE)
+    _, mean, rstd = torch.native_layer_norm(x, sizes[1:], None, None, EPSILON)
+    assert mean.dtype == rstd.dtype == torch.float32
+    assert mean.shape == rstd.shape == (sizes[0], 1)
+
+
+@pytest.mark.parametrize("dtype", HALFS)
 def test_empty_input_is_normalised(dtype):
     assert F.layer_norm(torch.empty(0, 6, dtype=dtype, device=DEVICE), (6,)).shape == (0, 6)
 

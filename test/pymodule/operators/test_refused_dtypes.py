@@ -156,3 +156,11 @@ def test_lu_with_and_without_pivoting(pivot):
 def test_lu_without_pivoting_reports_a_zero_pivot():
     singular = torch.tensor([[1.0, 2.0], [2.0, 4.0]], device=DEVICE)
     assert torch.linalg.lu_factor_ex(singular, pivot=False).info.item() == 2
+
+
+@pytest.mark.parametrize("pivot", [True, False])
+def test_lu_refuses_results_on_the_host(pivot):
+    x = ones(3, 3, dtype=torch.float32)
+    results = torch.empty(3, 3), torch.empty(3, 3), torch.empty(3, 3)
+    with pytest.raises(RuntimeError, match="on the same device, but got P is on cpu"):
+        torch.linalg.lu(x, pivot=pivot, out=results)
