@@ -244,7 +244,7 @@ void BoxedOperator::launch(Call &call, bool wants_queue) {
   OutputPlans::Key key;
   std::shared_ptr<OutputPlan> plan;
   if ((may_be_queued || !call.placement.has_value()) && make_key(call, key)) {
-    plan = plans_.find(key);
+    plan = find_plan(call, key);
     if (may_be_queued && try_queue(call, plan)) {
       count(call);
       return;
@@ -284,7 +284,7 @@ void BoxedOperator::capture(Call &call) {
   if (!can_queue_ || !make_key(call, key)) {
     raise_in_capture(call.device, name_ + " has results whose shapes depend on data");
   }
-  auto plan = plans_.find(key);
+  auto plan = find_plan(call, key);
   if (plan == nullptr) {
     plan = plan_from_placeholders(call);
     if (refresh_twins(call)) { // planning resized an argument, so the key is another

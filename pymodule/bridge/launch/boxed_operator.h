@@ -75,6 +75,7 @@ private:
   void run_kernel(const Call &call, Allocations *allocations) const;
 
   bool make_key(const Call &call, OutputPlans::Key &key) const;
+  std::shared_ptr<OutputPlan> find_plan(Call &call, OutputPlans::Key &key);
   void run_and_learn(Call &call, OutputPlans::Key key, bool has_plan,
                      std::optional<PreparedBlocks> &blocks);
   void count(const Call &call) const;

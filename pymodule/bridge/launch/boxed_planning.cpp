@@ -63,6 +63,26 @@ bool BoxedOperator::make_key(const Call &call, OutputPlans::Key &key) const {
   return true;
 }
 
+// Returns the plan of a launch, or null. If the kernel would resize arguments, resizes them now and
+// changes `key`.
+std::shared_ptr<OutputPlan> BoxedOperator::find_plan(Call &call, OutputPlans::Key &key) {
+  auto plan = plans_.find(key);
+  while (plan != nullptr && can_queue_ && !plan->resizes.empty()) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    for (const auto &[argument, sizes, strides] : plan->resizes) {
+      const auto &tensor = call.substituted[argument].tensor;
+      tensor.resize_(sizes);
+      if (tensor.strides() != at::IntArrayRef(strides)) {
+        tensor.as_strided_(sizes, strides);
+      }
+    }
+    refresh_twins(call);
+    call.elements = count_elements(call.substituted);
+    plan = make_key(call, key) ? plans_.find(key) : nullptr;
+  }
+  return plan;
+}
+
 // Prepares `blocks` for the results if the launch has a memory plan.
 void BoxedOperator::run_and_learn(Call &call, OutputPlans::Key key, bool has_plan,
                                   std::optional<PreparedBlocks> &blocks) {

@@ -217,6 +217,20 @@ bool is_unchanged(const Substituted &each) {
                            !is_from_override(each.twin.storage().data_ptr()));
 }
 
+std::vector<PlannedResize> resizes_of(c10::ArrayRef<Substituted> substituted) {
+  std::vector<PlannedResize> resizes;
+  for (size_t i = 0; i < substituted.size(); ++i) {
+    const auto &[tensor, twin, written] = substituted[i];
+    if (written && tensor.numel() == 0 && tensor.sizes() != twin.sizes()) {
+      auto &resize = resizes.emplace_back();
+      resize.argument = i;
+      resize.sizes = twin.sizes();
+      resize.strides = twin.strides();
+    }
+  }
+  return resizes;
+}
+
 // Plans cannot describe results that share memory with each other.
 bool have_own_memory(const std::vector<PlannedReturn> &returns) {
   std::vector<size_t> allocations;
@@ -348,6 +362,7 @@ std::shared_ptr<OutputPlan> make_output_plan(const torch::jit::Stack &stack, siz
                                              c10::ArrayRef<Substituted> substituted,
                                              const Allocations &allocations, KernelMemory memory) {
   auto plan = std::make_shared<OutputPlan>();
+  plan->resizes = resizes_of(substituted);
   bool can_be_queued = std::ranges::all_of(substituted, &is_unchanged);
   for (auto value = stack.end() - static_cast<std::ptrdiff_t>(returns); value != stack.end();
        ++value) {

@@ -61,6 +61,13 @@ struct MemoryEvent {
   size_t value;
 };
 
+// An argument without elements that the kernel resizes, such as `out` of an operator that PyTorch
+// composes from an empty tensor.
+struct PlannedResize {
+  size_t argument; // among the launch's device tensors
+  c10::SmallVector<int64_t, 5> sizes, strides;
+};
+
 // The source of a memory plan.
 enum class PlanSource : uint8_t {
   kNone,
@@ -75,6 +82,8 @@ at::Tensor make_planned(const PlannedTensor &planned, openreg_block *block);
 
 struct OutputPlan {
   std::atomic<bool> can_be_queued{false};
+  // If there are any, a launch makes these changes first, and then has another plan.
+  std::vector<PlannedResize> resizes;
   std::vector<PlannedReturn> returns;
   Placement results; // which allocations become results
   // If there are none, a launch allocates its fresh results in order, and nothing else.

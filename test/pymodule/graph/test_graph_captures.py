@@ -50,6 +50,22 @@ def test_a_replay_reads_the_current_values_of_its_inputs():
         assert torch.equal(y, fresh.softmax(1).cumsum(1))
 
 
+@pytest.mark.parametrize("name", ["complex", "eye", "kthvalue"])
+def test_operators_that_resize_results_are_captured_after_they_were_queued(everything_queued, name):
+    x = numbers(20)
+    work = {
+        "complex": lambda: torch.complex(x, x),
+        "eye": lambda: torch.eye(4, device=DEVICE) * x[:4],
+        "kthvalue": lambda: x.kthvalue(3).values,
+    }[name]
+    for _ in range(2):
+        work()
+    graph, result = capture(work)
+    x.mul_(2)
+    graph.replay()
+    assert torch.equal(result, work())
+
+
 def test_results_keep_their_addresses():
     x = numbers(1000)
     graph, y = capture(lambda: x + 1)

@@ -25,7 +25,14 @@ RECORDS = sorted((ROOT / "test" / "fixtures").glob("errors-*.json.gz"))
 KERNEL = re.compile(r"""NotImplementedError: "(.*)" not implemented for '\w+'""")
 # On CUDA another kernel comes first, or the name depends on what else it does.
 OTHERS = {
-    *("sum_cuda", "max_all_cuda", "ufunc_add_CUDA", "mul_cuda", "addmm_cuda"),
+    *(
+        "min_elementwise_cuda",
+        "sum_cuda",
+        "max_all_cuda",
+        "ufunc_add_CUDA",
+        "mul_cuda",
+        "addmm_cuda",
+    ),
     *("lu_factor_magma_batched", "host_softmax", "avg_pool2d_out_cuda_frame", "sort"),
     "upsample_linear1d_out_frame",
 }
