@@ -135,9 +135,10 @@ struct mempool_stats {
 
 /* The block of the last operation, if that was an allocation from the cache; see fast_path.h. */
 struct last_allocation {
-  struct block *block; /* NULL: none */
-  bool is_free;        /* the program freed it */
-  int64_t pairs;       /* how often it was freed and allocated again */
+  struct block *block;                /* NULL: none */
+  bool is_free;                       /* the program freed it */
+  int64_t pairs;                      /* how often it was freed and allocated again */
+  openreg_memory_stats before, after; /* the first time */
 };
 
 /* For OPENREG_DEBUG_MEMORY=1 (debug.c). */
@@ -273,9 +274,10 @@ static inline void block_put_record(struct allocator *allocator, struct block *b
 void openreg_allocator_flush_fast_path(struct allocator *allocator);
 /* Begins an operation that does not take the fast path. */
 static inline void allocator_flush_fast_path(struct allocator *allocator) {
-  if (allocator->last_allocation.is_free || allocator->last_allocation.pairs)
+  if (allocator->last_allocation.is_free || allocator->last_allocation.pairs > 1)
     openreg_allocator_flush_fast_path(allocator);
   allocator->last_allocation.block = NULL;
+  allocator->last_allocation.pairs = 0;
   allocator->has_waited = false;
 }
 

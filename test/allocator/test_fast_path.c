@@ -9,6 +9,7 @@
 
 #include "allocator/internal.h"
 
+#include <pthread.h>
 #include <string.h>
 
 enum { ALL = OPENREG_POOL_ALL, LOOKED_AT = 1 };
@@ -148,6 +149,40 @@ static void an_observer_sees_each(void **state) {
   assert_int_equal(events, 7);
 }
 
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static bool stop; /* atomic */
+
+/* Each round flushes the fast path of device 0, after the other thread has used it for a while. */
+static void *flush_often(void *argument) {
+  openreg_memory_stats stats;
+  while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+    for (volatile int i = 0; i < 300; i++)
+      ;
+    assert_ok(openreg_memory_get_stats(0, &stats));
+  }
+  return argument;
+}
+
+static void another_thread_does_not_touch_a_held_block(void **state) {
+  (void)state;
+  pthread_t other;
+  __atomic_store_n(&stop, false, __ATOMIC_RELAXED);
+  assert_int_equal(pthread_create(&other, NULL, flush_often, NULL), 0);
+  for (uintptr_t round = 1; round < 100000; round++) {
+    openreg_block *block = take(0, 0, 700);
+    block->user = (void *)round;
+    block->user_flags = (uint32_t)round;
+    assert_int_equal(block->bytes, 1024);
+    assert_int_equal(block->requested_bytes, 700);
+    assert_int_equal((uintptr_t)block->user, round);
+    assert_int_equal(block->user_flags, (uint32_t)round);
+    openreg_block_free(block);
+  }
+  __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+  assert_int_equal(pthread_join(other, NULL), 0);
+}
+
 /* ---- at random ------------------------------------------------------------------------------- */
 
 static uint32_t seed = 7;
@@ -220,6 +255,7 @@ int main(void) {
       ON_EMPTY_DEVICES(memory_pools_are_separate),
       ON_EMPTY_DEVICES(an_observer_sees_each),
       ON_EMPTY_DEVICES(garbage_collection_turns_the_fast_path_off),
+      ON_EMPTY_DEVICES(another_thread_does_not_touch_a_held_block),
       ON_EMPTY_DEVICES(flushing_does_not_change_segments),
       ON_EMPTY_DEVICES(flushing_does_not_change_expandable_segments),
   };

@@ -68,6 +68,8 @@ void define_trees(py::module &module) {
   module.def("invalidate_memory", [](uintptr_t storage, std::string why) {
     storage_at(storage).release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(why));
   });
+  module.def("validate_memory",
+             [](uintptr_t storage) { storage_at(storage).clear_data_ptr_access_error_msg_(); });
 }
 
 } // namespace openreg

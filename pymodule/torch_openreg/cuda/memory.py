@@ -51,6 +51,7 @@ __all__ = [
     "_cuda_setCublasWorkspaceSize",
     "_cuda_setMemoryFraction",
     "_cuda_setMemoryMetadata",
+    "_clear_storage_data_ptr_access_error_msg",
     "_construct_CUDA_Tensor_From_Storage_And_Metadata",
     "_free_And_Remove_DeleterFn",
     "_graph_pool_handle",
@@ -121,6 +122,7 @@ _graph_pool_handle = _C.graph_pool_handle
 
 # ---- storages of the results of compiled graphs --------------------------------------------------
 
+_clear_storage_data_ptr_access_error_msg = _C.validate_memory
 _construct_CUDA_Tensor_From_Storage_And_Metadata = _C.tensor_of_storage
 _free_And_Remove_DeleterFn = _C.release_memory
 _has_Standard_Deleter = _C.has_standard_deleter

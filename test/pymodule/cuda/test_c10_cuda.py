@@ -285,3 +285,14 @@ def test_memory_goes_to_another_process(program, path):
     process.start()
     assert results.get(timeout=120) == bytes([1, 2, 3, 4])
     process.join()
+
+
+def test_memory_can_be_declared_invalid_and_valid_again():
+    storage = torch.rand(4, device="cuda").untyped_storage()
+    storage.resize_(0)
+    torch._C._set_storage_data_ptr_access_error_msg(storage._cdata, "it is gone")
+    with pytest.raises(RuntimeError, match="it is gone"):
+        storage.data_ptr()
+    torch._C._clear_storage_data_ptr_access_error_msg(storage._cdata)
+    storage.resize_(16)
+    assert storage.data_ptr() != 0
