@@ -67,20 +67,20 @@ bool BoxedOperator::make_key(const Call &call, OutputPlans::Key &key) const {
 // changes `key`.
 std::shared_ptr<OutputPlan> BoxedOperator::find_plan(Call &call, OutputPlans::Key &key) {
   auto plan = plans_.find(key);
-  while (plan != nullptr && can_queue_ && !plan->resizes.empty()) {
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    for (const auto &[argument, sizes, strides] : plan->resizes) {
-      const auto &tensor = call.substituted[argument].tensor;
-      tensor.resize_(sizes);
-      if (tensor.strides() != at::IntArrayRef(strides)) {
-        tensor.as_strided_(sizes, strides);
-      }
-    }
-    refresh_twins(call);
-    call.elements = count_elements(call.substituted);
-    plan = make_key(call, key) ? plans_.find(key) : nullptr;
+  if (plan == nullptr || plan->resizes.empty() || !can_queue_) {
+    return plan;
   }
-  return plan;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (const auto &[argument, sizes, strides] : plan->resizes) {
+    const auto &tensor = call.substituted[argument].tensor;
+    tensor.resize_(sizes);
+    if (tensor.strides() != at::IntArrayRef(strides)) {
+      tensor.as_strided_(sizes, strides);
+    }
+  }
+  refresh_twins(call);
+  call.elements = count_elements(call.substituted);
+  return make_key(call, key) ? plans_.find(key) : nullptr;
 }
 
 // Prepares `blocks` for the results if the launch has a memory plan.
