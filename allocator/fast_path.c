@@ -2,7 +2,7 @@
 #include "allocator/fast_path.h"
 #include "allocator/stats.h"
 
-void openreg_fast_path_first_pair(struct allocator *allocator) {
+void openreg_fast_path_run_first_pair(struct allocator *allocator) {
   struct last_allocation *last = &allocator->last_allocation;
   struct block *block = last->block;
   struct request request = {.bytes = block->base.requested_bytes,

@@ -20,7 +20,7 @@
 #pragma GCC visibility push(hidden)
 
 /* Frees and allocates the last block, which the program has freed, through the pools. */
-void openreg_fast_path_first_pair(struct allocator *allocator);
+void openreg_fast_path_run_first_pair(struct allocator *allocator);
 
 /* Frees the block that was allocated last. Returns false, and changes nothing, for any other block,
  * and for one that must wait for a stream or another process. */
@@ -47,7 +47,7 @@ static inline openreg_block *allocate_fast_path(struct allocator *allocator, int
     return NULL;
   last->is_free = false;
   if (last->pairs++ == 0)
-    openreg_fast_path_first_pair(allocator);
+    openreg_fast_path_run_first_pair(allocator);
   block->base.user = NULL;
   block->base.user_flags = 0;
   block->state = BLOCK_ALLOCATED;

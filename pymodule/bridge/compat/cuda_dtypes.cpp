@@ -22,7 +22,7 @@ constexpr Dtypes kIntegers{at::kByte, at::kChar, at::kShort, at::kInt, at::kLong
 constexpr Dtypes kFourier{at::kHalf, at::kComplexHalf};
 constexpr Dtypes kFloat8s{at::kFloat8_e5m2, at::kFloat8_e4m3fn, at::kFloat8_e5m2fnuz,
                           at::kFloat8_e4m3fnuz, at::kFloat8_e8m0fnu};
-// CUDA calls them barebones: kernels that only move elements have them.
+// PyTorch calls them barebones types. On CUDA mostly kernels that only move elements support them.
 constexpr Dtypes kUnsigned{at::kUInt16, at::kUInt32, at::kUInt64};
 
 // Since 2.14 CUDA transforms bfloat16, into complex64, and has a kernel of angle for 16 bits.

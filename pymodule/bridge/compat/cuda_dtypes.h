@@ -21,7 +21,7 @@ namespace openreg {
 
 // The dtype in which an operator is computed instead.
 enum class ComputedIn {
-  kWider,    // 8 and 16 bits in float32, complex32 in complex64; the results are rounded
+  kWider,    // floats of 8 and 16 bits in float32, complex32 in complex64; the results are rounded
   kSigned,   // unsigned integers in signed ones of the same size; the results become unsigned
   kBytes,    // bool in uint8; the results become bool
   kIntegers, // bool and unsigned integers in int64; the results stay int64

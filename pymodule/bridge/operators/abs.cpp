@@ -116,11 +116,11 @@ public:
 };
 
 void abs_kernel(at::TensorIteratorBase &iterator) {
-  if (c10::isFloat8Type(iterator.dtype(1))) {
-    refuse_kernel_dtype("abs_cuda", iterator.dtype(1));
-  }
   const auto loop = loop_for(iterator.dtype(0));
   if (loop == nullptr) {
+    if (c10::isFloat8Type(iterator.dtype(1))) { // the CPU supports them; CUDA does not
+      refuse_kernel_dtype("abs_cuda", iterator.dtype(1));
+    }
     at::Tensor result = iterator.tensor(0);
     typed<at::_ops::abs_out>(iterator.tensor(1), result);
     return;

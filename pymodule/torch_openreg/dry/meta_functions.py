@@ -57,7 +57,7 @@ _FUNCTIONS = {
 
 
 def apply() -> None:
-    """Register them, those that PyTorch lacks only if this release lacks them, too."""
+    """Register them. A function that PyTorch has stays, except that of convolutions."""
     global _library
     _library = torch.library.Library("aten", "IMPL")
     for name, function in _FUNCTIONS.items():
