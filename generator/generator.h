@@ -229,6 +229,25 @@ void openreg_multinomial(int64_t *output, openreg_type type, const void *weights
                          const void *cumulative, uint64_t rows, uint64_t categories,
                          uint64_t samples, openreg_philox philox);
 
+/* ---- keys -------------------------------------------------------------------------------------- */
+
+/* A key gives random numbers without a generator (torch.func._random): the same key, the same
+ * numbers, on every GPU. `offset` counts blocks of four words of subsequence 0. */
+typedef struct openreg_key {
+  uint64_t seed, offset;
+} openreg_key;
+
+/* Returns the key made of block `index` of a key. */
+openreg_key openreg_key_derive(openreg_key key, uint64_t index);
+
+/* Writes numbers first..first + count - 1 of a key to `elements`, a contiguous array of a floating
+ * type. `first` is a multiple of 4. Uniform numbers lie in [from, to], because they are rounded to
+ * the type; normal ones are as close to the GPU's as those of openreg_normal. */
+void openreg_keyed_uniform(openreg_type type, openreg_key key, uint64_t first, uint64_t count,
+                           double from, double to, void *elements);
+void openreg_keyed_normal(openreg_type type, openreg_key key, uint64_t first, uint64_t count,
+                          double mean, double standard_deviation, void *elements);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,6 @@
 #include "launch/substitution.h"
 
+#include <ATen/ops/_efficientzerotensor.h>
 #include <ATen/ops/empty_strided.h>
 
 #include <utility>
@@ -75,12 +76,16 @@ at::Tensor return_alias(at::Tensor &&result, c10::ArrayRef<const at::Tensor *> a
       return share_storage(*argument, std::move(result));
     }
   }
+  const auto to = device < 0 ? static_cast<c10::DeviceIndex>(openreg_device_current()) : device;
+  if (result._is_zerotensor()) { // it has no memory
+    return at::_efficientzerotensor(result.sizes(),
+                                    result.options().device(c10::Device(kDeviceType, to)));
+  }
   if (impl->unsafe_storage().use_count() == 1) {
-    const auto to = device < 0 ? static_cast<c10::DeviceIndex>(openreg_device_current()) : device;
     return move_result(std::move(result), to, last_launch);
   }
   auto copy = at::empty_strided(result.sizes(), result.strides(),
-                                result.options().device(c10::Device(kDeviceType, device)));
+                                result.options().device(c10::Device(kDeviceType, to)));
   copy.copy_(result);
   return copy;
 }

@@ -134,6 +134,14 @@ def install(device_type: str) -> None:
     if device_type == "cuda":
         utils.GPU_TYPES.remove(device_type)
         config.cuda_backend = "cpp"  # type: ignore[assignment] # a name of our own
+        # For "cuda" Inductor searches offsets with an operation that its C++ lacks.
+        for jagged in (
+            torch.ops.aten._jagged_to_padded_dense_forward.default,
+            torch.ops.aten._padded_dense_to_jagged_forward.default,
+        ):
+            lowering.lowerings[jagged] = lowering.fallback_handler(
+                jagged, add_to_fallback_set=False
+            )
 
 
 def _replace_everywhere(old: Callable[..., Any], new: Callable[..., Any]) -> None:

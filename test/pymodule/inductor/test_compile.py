@@ -208,6 +208,21 @@ def test_another_version_of_our_files_is_another_key(monkeypatch):
     assert codegen.Version().uuid() != key
 
 
+def test_jagged_rows_are_padded_and_packed():
+    values, offsets = torch.randn(10, 3), torch.tensor([0, 2, 6, 10])
+
+    def pad(values, offsets):
+        return torch.ops.aten._jagged_to_padded_dense_forward(values * 2, [offsets], [4], 0.5) + 1
+
+    def pack(padded, offsets):
+        return torch.ops.aten._padded_dense_to_jagged_forward(padded * 2, [offsets], 10) + 1
+
+    padded = torch.compile(pad)(values.to(DEVICE), offsets.to(DEVICE))
+    assert torch.equal(padded.cpu(), pad(values, offsets))
+    packed = torch.compile(pack)(padded, offsets.to(DEVICE))
+    assert torch.equal(packed.cpu(), pack(padded.cpu(), offsets))
+
+
 def test_importing_loads_nothing_of_inductor(python):
     python(
         """

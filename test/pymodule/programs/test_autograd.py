@@ -293,6 +293,16 @@ def test_threads_add_to_one_gradient():
     assert weight.grad.tolist() == [160.0] * 4
 
 
+@pytest.mark.parametrize("product", [torch.dot, torch.vdot])
+def test_a_product_with_a_zero_gradient_is_zero(product):
+    ones = torch.ones(3, device=DEVICE)
+    zeros = torch._efficientzerotensor(3, device=DEVICE)
+    assert product(ones, ones).item() == 3
+    result = product(ones, zeros)
+    assert result._is_zerotensor() and result.device == ones.device
+    assert product(zeros, ones).item() == 0
+
+
 def test_zero_gradients_need_no_memory():
     for device in ("cpu", DEVICE):
         before = module.memory_allocated()
