@@ -15,8 +15,7 @@ static void fill_words(openreg_key key, uint64_t first, unsigned count, philox_w
   const uint32_t k0 = (uint32_t)key.seed, k1 = (uint32_t)(key.seed >> 32);
   for (unsigned j = 0; j < count; j++) {
     const uint64_t block = key.offset + first + j;
-    const quadruple w =
-        rounds((quadruple){(uint32_t)block, (uint32_t)(block >> 32), 0, 0}, k0, k1);
+    const quadruple w = rounds((quadruple){(uint32_t)block, (uint32_t)(block >> 32), 0, 0}, k0, k1);
     words->lane[0][j] = w.x;
     words->lane[1][j] = w.y;
     words->lane[2][j] = w.z;
@@ -92,8 +91,8 @@ static void uniform_floats(const philox_words *words, unsigned count, const void
   const interval *p = parameters;
   for (unsigned j = 0; j < count; j++)
     for (unsigned l = 0; l < 4; l++)
-      values[4 * j + l] = fmaf((float)(words->lane[l][j] & p->mask) * p->unit, (float)p->range,
-                               (float)p->from);
+      values[4 * j + l] =
+          fmaf((float)(words->lane[l][j] & p->mask) * p->unit, (float)p->range, (float)p->from);
 }
 
 static void uniform_doubles(const philox_words *words, unsigned count, const void *parameters,
@@ -161,8 +160,7 @@ static void normal_doubles(const philox_words *words, unsigned count, const void
   const distribution *p = parameters;
   for (unsigned j = 0; j < count; j++) {
     const double radius = sqrt(-2.0 * log(open_unit(words->lane[0][j], words->lane[1][j])));
-    const double angle =
-        6.2831853071795864 * open_unit(words->lane[2][j], words->lane[3][j]);
+    const double angle = 6.2831853071795864 * open_unit(words->lane[2][j], words->lane[3][j]);
     values[2 * j] = fma(radius * cos(angle), p->deviation, p->mean);
     values[2 * j + 1] = fma(radius * sin(angle), p->deviation, p->mean);
   }

@@ -181,6 +181,19 @@ bool reduces_by_product(Arguments arguments) {
   return reduction(arguments) == "prod";
 }
 
+bool multiplies(Arguments arguments) { // scatter with a reduction
+  return arguments.size() == 5 && arguments[4].isString() &&
+         arguments[4].toStringRef() == "multiply";
+}
+
+bool multiplies_by_tensor(Arguments arguments) {
+  return multiplies(arguments) && arguments[3].isTensor();
+}
+
+bool multiplies_by_number(Arguments arguments) {
+  return multiplies(arguments) && !arguments[3].isTensor();
+}
+
 bool averages(Arguments arguments) {
   return reduction(arguments) == "mean";
 }
@@ -220,6 +233,10 @@ constexpr std::array kRefused = {
     RefusedRow{"aten::mv", kNotOfMatrices, "addmv_impl_cuda"},
     RefusedRow{"aten::native_dropout_backward", kWhole | kComplexHalfs | kComplex, "masked_scale"},
     RefusedRow{"aten::roll", kFloat8s | kUnsigned, "roll_cuda"},
+    RefusedRow{"aten::scatter", kBools | kComplex | kComplexHalfs, kScatterReduce,
+               &multiplies_by_tensor},
+    RefusedRow{"aten::scatter", kBools | kComplex | kComplexHalfs,
+               "cuda_scatter_fill_base_kernel_reduce_multiply", &multiplies_by_number},
     RefusedRow{"aten::scatter_reduce", kBools | kComplex | kComplexHalfs, kScatterReduce,
                &reduces_by_product},
     RefusedRow{"aten::scatter_reduce", kComplex | kComplexHalfs, kScatterReduce, &averages},

@@ -9,6 +9,7 @@
 #include <array>
 
 #include "compat/operator_names.h"
+#include "core/device_type.h"
 
 namespace openreg {
 
@@ -38,10 +39,15 @@ bool scatters_products(Arguments arguments) { // scatter_reduce
   return arguments[4].toStringRef() == "prod";
 }
 
+// Replication padding: PyTorch pads CUDA tensors by other operators under deterministic algorithms.
+bool is_of_cuda(Arguments /*arguments*/) {
+  return in_cuda_mode();
+}
+
 // Sorted by name. Other places alert for the remaining operators: the CPU's kernels for
 // max_unpool2d and max_unpool3d, operators/network.cpp for _adaptive_avg_pool2d_backward,
 // operators/dtypes.cpp for histc, operators/embedding.cpp for _embedding_bag_backward.
-constexpr std::array<Nondeterministic, 33> kNondeterministic = {{
+constexpr std::array<Nondeterministic, 38> kNondeterministic = {{
     {"aten::_adaptive_avg_pool3d_backward", kAny, "adaptive_avg_pool3d_backward_cuda"},
     {"aten::_ctc_loss_backward", kAny, "ctc_loss_backward_gpu"},
     {"aten::_embedding_bag_dense_backward", kAny, "embedding_bag_backward_cuda_max",
@@ -68,6 +74,13 @@ constexpr std::array<Nondeterministic, 33> kNondeterministic = {{
     {"aten::reflection_pad2d_backward", "", "reflection_pad2d_backward_cuda"},
     {"aten::reflection_pad2d_backward", "grad_input", "reflection_pad2d_backward_out_cuda"},
     {"aten::reflection_pad3d_backward", kAny, "reflection_pad3d_backward_out_cuda"},
+    {"aten::replication_pad1d_backward", kAny, "replication_pad1d_backward_cuda", &is_of_cuda},
+    {"aten::replication_pad2d_backward", "", "replication_pad2d_backward_cuda", &is_of_cuda},
+    {"aten::replication_pad2d_backward", "grad_input", "replication_pad2d_backward_out_cuda",
+     &is_of_cuda},
+    {"aten::replication_pad3d_backward", "", "replication_pad3d_backward_cuda", &is_of_cuda},
+    {"aten::replication_pad3d_backward", "grad_input", "replication_pad3d_backward_out_cuda",
+     &is_of_cuda},
     {"aten::scatter", "reduce", "scatter_reduce_cuda_kernel"},
     {"aten::scatter", "reduce_out", "scatter_reduce_cuda_kernel"},
     {"aten::scatter_", "reduce", "scatter_reduce_cuda_kernel"},

@@ -86,6 +86,16 @@ BACKWARDS = {
         differentiable(1, 1, 2, 2, 2), values(1, 1, 1, 2, 3), align_corners=False
     ),
 }
+if DEVICE == "cuda":
+    BACKWARDS |= {
+        "replication_pad1d_backward_cuda": lambda: nn.ReplicationPad1d(1)(differentiable(2, 3, 4)),
+        "replication_pad2d_backward_cuda": lambda: nn.ReplicationPad2d(1)(
+            differentiable(2, 3, 4, 4)
+        ),
+        "replication_pad3d_backward_cuda": lambda: nn.ReplicationPad3d(1)(
+            differentiable(2, 3, 4, 4, 4)
+        ),
+    }
 
 
 @pytest.mark.parametrize("name", BACKWARDS)

@@ -137,7 +137,9 @@ REFUSED = {
     r"key batch shape \[2\] is not broadcastable with output shape \[3\]": lambda: uniform_(
         torch.ones(3, device=DEVICE), keys((1, 2), (3, 4))
     ),
-    "on the same device": lambda: uniform_(torch.ones(3, device=DEVICE), keys((1, 2), device="cpu")),
+    "on the same device": lambda: uniform_(
+        torch.ones(3, device=DEVICE), keys((1, 2), device="cpu")
+    ),
 }
 
 

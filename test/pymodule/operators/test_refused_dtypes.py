@@ -80,6 +80,18 @@ REFUSED = {
         "cuda_scatter_gather_base_kernel_func",
         "Bool",
     ),
+    "scatter": (
+        lambda: ones(3, dtype=torch.complex64).scatter_(
+            0, ones(1), ones(1, dtype=torch.complex64), reduce="multiply"
+        ),
+        "cuda_scatter_gather_base_kernel_func",
+        "ComplexFloat",
+    ),
+    "scatter of a number": (
+        lambda: ones(3, dtype=torch.bool).scatter(0, ones(1), True, reduce="multiply"),
+        "cuda_scatter_fill_base_kernel_reduce_multiply",
+        "Bool",
+    ),
     # The name of the CPU's kernel is another one.
     "softmax": (lambda: ones(4).softmax(0), "host_softmax", "Long"),
     "silu": (lambda: F.silu(ones(4)), "silu_cuda", "Long"),

@@ -121,9 +121,8 @@ Keys keys_of(const at::Tensor &self, const at::Tensor &key) {
 at::Tensor target_of(const at::Tensor &self) {
   const auto alignment = self.element_size() * (self.scalar_type() == at::kDouble ? 2 : 4);
   auto target = self.contiguous();
-  const auto is_aligned = reinterpret_cast<uintptr_t>(target.const_data_ptr()) %
-                              static_cast<uintptr_t>(alignment) ==
-                          0;
+  const auto is_aligned =
+      reinterpret_cast<uintptr_t>(target.const_data_ptr()) % static_cast<uintptr_t>(alignment) == 0;
   return is_aligned ? target : target.clone();
 }
 
