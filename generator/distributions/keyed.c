@@ -10,6 +10,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 static void fill_words(openreg_key key, uint64_t first, unsigned count, philox_words *words) {
   const uint32_t k0 = (uint32_t)key.seed, k1 = (uint32_t)(key.seed >> 32);
@@ -30,49 +31,37 @@ openreg_key openreg_key_derive(openreg_key key, uint64_t index) {
                        .offset = words[2] | (uint64_t)words[3] << 32};
 }
 
-/* Computes the numbers of `count` blocks, one block after the other, in float or in double. */
-typedef void convert_floats(const philox_words *words, unsigned count, const void *parameters,
-                            float *values);
-typedef void convert_doubles(const philox_words *words, unsigned count, const void *parameters,
-                             double *values);
+/* The numbers of a batch of blocks, one block after the other. */
+typedef union numbers {
+  float floats[4 * PHILOX_BATCH];
+  double doubles[2 * PHILOX_BATCH]; /* of float64 */
+} numbers;
 
-static void draw_floats(openreg_type type, openreg_key key, uint64_t first, uint64_t count,
-                        convert_floats *convert, const void *parameters, void *elements) {
+typedef void convert_blocks(const philox_words *words, unsigned count, const void *parameters,
+                            numbers *results);
+
+static void draw(openreg_type type, openreg_key key, uint64_t first, uint64_t count,
+                 convert_blocks *convert, const void *parameters, void *elements) {
+  assert(openreg_type_is_floating(type) && first % 4 == 0);
+  const unsigned of_block = type == OPENREG_FLOAT64 ? 2 : 4;
   const size_t bytes = openreg_type_bytes(type);
-  for (uint64_t done = 0; done < count;) {
-    const uint64_t left = (count - done + 3) / 4;
+  char *to = elements;
+  while (count > 0) {
+    const uint64_t left = (count + of_block - 1) / of_block;
     const unsigned blocks = left < PHILOX_BATCH ? (unsigned)left : PHILOX_BATCH;
-    const uint64_t drawn = 4 * (uint64_t)blocks;
-    const uint64_t wanted = drawn < count - done ? drawn : count - done;
+    const uint64_t drawn = (uint64_t)of_block * blocks;
+    const uint64_t wanted = drawn < count ? drawn : count;
     philox_words words;
-    float values[4 * PHILOX_BATCH];
-    fill_words(key, (first + done) / 4, blocks, &words);
-    convert(&words, blocks, parameters, values);
-    char *to = (char *)elements + done * bytes;
-    if (type == OPENREG_FLOAT32) {
-      for (uint64_t i = 0; i < wanted; i++)
-        ((float *)to)[i] = values[i];
-    } else {
-      openreg_type_store_floats(type, values, wanted, to);
-    }
-    done += wanted;
-  }
-}
-
-static void draw_doubles(openreg_key key, uint64_t first, uint64_t count, convert_doubles *convert,
-                         const void *parameters, double *elements) {
-  for (uint64_t done = 0; done < count;) {
-    const uint64_t left = (count - done + 1) / 2;
-    const unsigned blocks = left < PHILOX_BATCH ? (unsigned)left : PHILOX_BATCH;
-    const uint64_t drawn = 2 * (uint64_t)blocks;
-    const uint64_t wanted = drawn < count - done ? drawn : count - done;
-    philox_words words;
-    double values[2 * PHILOX_BATCH];
-    fill_words(key, (first + done) / 2, blocks, &words);
-    convert(&words, blocks, parameters, values);
-    for (uint64_t i = 0; i < wanted; i++)
-      elements[done + i] = values[i];
-    done += wanted;
+    numbers results;
+    fill_words(key, first / of_block, blocks, &words);
+    convert(&words, blocks, parameters, &results);
+    if (type == OPENREG_FLOAT16 || type == OPENREG_BFLOAT16)
+      openreg_type_store_floats(type, results.floats, wanted, to);
+    else
+      memcpy(to, &results, wanted * bytes);
+    first += wanted;
+    count -= wanted;
+    to += wanted * bytes;
   }
 }
 
@@ -87,21 +76,21 @@ typedef struct interval {
 } interval;
 
 static void uniform_floats(const philox_words *words, unsigned count, const void *parameters,
-                           float *values) {
+                           numbers *results) {
   const interval *p = parameters;
   for (unsigned j = 0; j < count; j++)
     for (unsigned l = 0; l < 4; l++)
-      values[4 * j + l] =
+      results->floats[4 * j + l] =
           fmaf((float)(words->lane[l][j] & p->mask) * p->unit, (float)p->range, (float)p->from);
 }
 
 static void uniform_doubles(const philox_words *words, unsigned count, const void *parameters,
-                            double *values) {
+                            numbers *results) {
   const interval *p = parameters;
   for (unsigned j = 0; j < count; j++) {
     for (unsigned l = 0; l < 2; l++) {
       const uint64_t bits = (uint64_t)words->lane[2 * l][j] << 32 | words->lane[2 * l + 1][j];
-      values[2 * j + l] =
+      results->doubles[2 * j + l] =
           fma((double)(bits & ((UINT64_C(1) << 53) - 1)) * 0x1p-53, p->range, p->from);
     }
   }
@@ -113,10 +102,9 @@ static int significand_bits(openreg_type type) {
 
 void openreg_keyed_uniform(openreg_type type, openreg_key key, uint64_t first, uint64_t count,
                            double from, double to, void *elements) {
-  assert(openreg_type_is_floating(type) && first % 4 == 0);
   if (type == OPENREG_FLOAT64) {
     const interval p = {.from = from, .range = to - from};
-    draw_doubles(key, first, count, uniform_doubles, &p, elements);
+    draw(type, key, first, count, uniform_doubles, &p, elements);
     return;
   }
   const float low = openreg_type_round_float(type, (float)from);
@@ -126,7 +114,7 @@ void openreg_keyed_uniform(openreg_type type, openreg_key key, uint64_t first, u
                       .range = openreg_type_round_float(type, high - low),
                       .mask = (UINT32_C(1) << bits) - 1,
                       .unit = ldexpf(1, -bits)};
-  draw_floats(type, key, first, count, uniform_floats, &p, elements);
+  draw(type, key, first, count, uniform_floats, &p, elements);
 }
 
 /* ---- normal numbers ---------------------------------------------------------------------------*/
@@ -137,15 +125,15 @@ typedef struct distribution {
 
 /* Each pair has the cosine first. cuRAND has the sine first. */
 static void normal_floats(const philox_words *words, unsigned count, const void *parameters,
-                          float *values) {
+                          numbers *results) {
   const distribution *p = parameters;
   for (unsigned pair = 0; pair < 2; pair++) {
     float sines[PHILOX_BATCH], cosines[PHILOX_BATCH];
     openreg_box_muller_floats(words->lane[2 * pair], words->lane[2 * pair + 1], count, count,
                               (float)p->deviation, (float)p->mean, sines, cosines);
     for (unsigned j = 0; j < count; j++) {
-      values[4 * j + 2 * pair] = cosines[j];
-      values[4 * j + 2 * pair + 1] = sines[j];
+      results->floats[4 * j + 2 * pair] = cosines[j];
+      results->floats[4 * j + 2 * pair + 1] = sines[j];
     }
   }
 }
@@ -156,22 +144,19 @@ static double open_unit(uint32_t high, uint32_t low) {
 }
 
 static void normal_doubles(const philox_words *words, unsigned count, const void *parameters,
-                           double *values) {
+                           numbers *results) {
   const distribution *p = parameters;
   for (unsigned j = 0; j < count; j++) {
     const double radius = sqrt(-2.0 * log(open_unit(words->lane[0][j], words->lane[1][j])));
     const double angle = 6.2831853071795864 * open_unit(words->lane[2][j], words->lane[3][j]);
-    values[2 * j] = fma(radius * cos(angle), p->deviation, p->mean);
-    values[2 * j + 1] = fma(radius * sin(angle), p->deviation, p->mean);
+    results->doubles[2 * j] = fma(radius * cos(angle), p->deviation, p->mean);
+    results->doubles[2 * j + 1] = fma(radius * sin(angle), p->deviation, p->mean);
   }
 }
 
 void openreg_keyed_normal(openreg_type type, openreg_key key, uint64_t first, uint64_t count,
                           double mean, double standard_deviation, void *elements) {
-  assert(openreg_type_is_floating(type) && first % 4 == 0);
   const distribution p = {mean, standard_deviation};
-  if (type == OPENREG_FLOAT64)
-    draw_doubles(key, first, count, normal_doubles, &p, elements);
-  else
-    draw_floats(type, key, first, count, normal_floats, &p, elements);
+  draw(type, key, first, count, type == OPENREG_FLOAT64 ? normal_doubles : normal_floats, &p,
+       elements);
 }

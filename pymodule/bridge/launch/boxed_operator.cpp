@@ -71,6 +71,13 @@ bool returns_values(const OperatorHandle &op) {
   });
 }
 
+// The name in errors of the backend whose kernels those of `key` compute: "SparseCUDA" for
+// "SparseCPU".
+std::string backend_name(c10::DispatchKey key) {
+  std::string name = c10::toString(key);
+  return name.replace(name.find("CPU"), 3, platform_name());
+}
+
 } // namespace
 
 bool returns_object(const OperatorHandle &op) {
@@ -89,11 +96,11 @@ BoxedOperator::BoxedOperator(const OperatorHandle &op, c10::DispatchKey kernel_k
       refuses_rng_(rng == Rng::kRefused && uses_rng(op)),
       has_kernel_(op.hasComputedKernelForDispatchKey(kernel_key)),
       returns_object_(returns_object(op)), fresh_results_(count_fresh_results(op)),
-      traits_(kernel_traits(op)), is_dense_(kernel_key == c10::DispatchKey::CPU),
-      is_foreign_(is_foreign(name_)), is_copy_(!is_dense_ && copies_composites(name_)),
-      is_view_(is_view(op)), is_indexing_(has_data_dependent_size(name_)),
-      overwrites_(overwrites(op)), needs_values_(false), can_queue_(false),
-      host_result_(host_result(name_)) {
+      traits_(kernel_traits(op)), kernel_key_(kernel_key),
+      is_dense_(kernel_key == c10::DispatchKey::CPU), is_foreign_(is_foreign(name_)),
+      is_copy_(!is_dense_ && copies_composites(name_)), is_view_(is_view(op)),
+      is_indexing_(has_data_dependent_size(name_)), overwrites_(overwrites(op)),
+      needs_values_(false), can_queue_(false), host_result_(host_result(name_)) {
   needs_values_ = host_result_ >= 0 || returns_values(op) || makes_sparse(name_) ||
                   (!is_indexing_ && depends_on_values(op));
   can_queue_ = is_dense_ && !is_copy_ && !is_view_ && host_result_ < 0 && can_be_queued(op);
@@ -114,7 +121,7 @@ void BoxedOperator::check_supported() const {
       "generator instead. Compute it on the CPU and copy the result to the device.");
   TORCH_CHECK_NOT_IMPLEMENTED(
       has_kernel_, "Could not run '", name_, (overload_.empty() ? "" : "."), overload_,
-      "' with arguments from the '", platform_name(),
+      "' with arguments from the '", backend_name(kernel_key_),
       "' backend: openreg has no kernel for it, and there is no CPU kernel to run.");
   TORCH_CHECK_NOT_IMPLEMENTED(
       !returns_object_, "openreg: '", name_,

@@ -98,6 +98,7 @@ private:
   bool returns_object_;
   size_t fresh_results_; // besides the arguments that it writes to
   KernelTraits traits_;
+  c10::DispatchKey kernel_key_;
   bool is_dense_;     // all tensor arguments are strided
   bool is_foreign_;   // the program brought the kernel, which may name ranges of its own
   bool is_copy_;      // of a composite tensor, between any two devices or a device and the host

@@ -137,6 +137,9 @@ def test_operators_missing_on_cuda_are_refused():
     words = f"^Could not run 'aten::histogram.bin_ct' with arguments from the '{backend}' backend"
     with pytest.raises(NotImplementedError, match=words):
         torch.histogram(ones(4, dtype=torch.float32), 3)
+    words = f"^Could not run 'aten::empty_strided' with arguments from the 'Sparse{backend}' backend"
+    with pytest.raises(NotImplementedError, match=words):
+        torch.empty_strided((2,), (1,), layout=torch.sparse_coo, device=DEVICE)
 
 
 def test_empty_tensors_are_not_refused():

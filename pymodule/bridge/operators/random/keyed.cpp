@@ -126,6 +126,11 @@ at::Tensor target_of(const at::Tensor &self) {
   return is_aligned ? target : target.clone();
 }
 
+// Where a share of `n` numbers begins: at the first number of a block of words.
+uint64_t first_of_share(uint64_t n, uint64_t index, uint64_t count) {
+  return index == count ? n : n * index / count / 4 * 4;
+}
+
 // Fills a tensor by `draw(type, key, first, count, a, b, elements)`, a function of the generator.
 template <class Draw>
 at::Tensor &fill_from_keys(at::Tensor &self, const at::Tensor &key, const char *name, Draw draw,
@@ -144,8 +149,13 @@ at::Tensor &fill_from_keys(at::Tensor &self, const at::Tensor &key, const char *
     const auto keys = keys_of(self, read);
     draw_on_stream(self.device().index(), static_cast<uint64_t>(n), [=] {
       for (int64_t block = 0; block < n / keys.elements; ++block) {
-        draw(type, keys.at(block), 0, static_cast<uint64_t>(keys.elements), a, b,
-             elements + block * keys.elements * bytes);
+        const auto of_block = static_cast<uint64_t>(keys.elements);
+        auto *to = elements + block * keys.elements * bytes;
+        fill_in_shares(of_block, [&, key = keys.at(block)](openreg_share share) {
+          const auto first = first_of_share(of_block, share.index, share.count);
+          const auto next = first_of_share(of_block, share.index + 1, share.count);
+          draw(type, key, first, next - first, a, b, to + static_cast<int64_t>(first) * bytes);
+        });
       }
     });
   }
