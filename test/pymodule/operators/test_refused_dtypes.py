@@ -134,10 +134,10 @@ def test_dtype_is_refused_by_the_name_of_the_kernel(name):
 
 def test_operators_missing_on_cuda_are_refused():
     backend = "CUDA" if DEVICE == "cuda" else DEVICE
-    words = f"^Could not run 'aten::histogram.bin_ct' with arguments from the '{backend}' backend"
-    with pytest.raises(NotImplementedError, match=words):
+    words = "^Could not run 'aten::{}' with arguments from the '{}' backend"
+    with pytest.raises(NotImplementedError, match=words.format("histogram.bin_ct", backend)):
         torch.histogram(ones(4, dtype=torch.float32), 3)
-    words = f"^Could not run 'aten::empty_strided' with arguments from the 'Sparse{backend}' backend"
+    words = words.format("empty_strided", f"Sparse{backend}")
     with pytest.raises(NotImplementedError, match=words):
         torch.empty_strided((2,), (1,), layout=torch.sparse_coo, device=DEVICE)
 
