@@ -284,6 +284,7 @@ def pointwise(make):
         F.rms_norm(x, (6,), make.floats(6)),
         F.rms_norm(x, (6, 6)),
         torch.histc(x.detach(), 5),
+        torch.linalg.svd(x.detach(), driver="gesvd").S,
         x.detach().to(torch.complex64).abs(),
         torch._lazy_clone(x.detach()),
     ]
@@ -296,6 +297,8 @@ def factories(make):
     torch.empty_strided((2, 3), (1, 4), device=DEVICE)
     torch.empty(2, 4, 3, 3, device=DEVICE, memory_format=torch.channels_last)
     torch._efficientzerotensor((2, 3), device=DEVICE)
+    key = torch.tensor([1, 2], device=DEVICE).to(torch.uint64)
+    aten._philox_key_split(aten._philox_key_fold_in(key, 1), 3)
 
 
 EFFICIENT, FLASH = (
