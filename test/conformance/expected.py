@@ -48,6 +48,11 @@ _CLOSE = {
     "nn.functional.rms_norm": _BY_DEVICE_TYPE + "one kernel, which rounds once",
     "nn.RMSNorm": _BY_DEVICE_TYPE + "one kernel, which rounds once",
 }
+if DEVICE.type == "cuda":
+    _CLOSE |= dict.fromkeys(
+        ("linalg.cond", "linalg.svd", "linalg.svdvals", "svd"),
+        "products of gradients read cuSOLVER's layout, in another order than LAPACK's",
+    )
 
 # Arguments that are CPU tensors on CUDA too. They are not moved.
 HOST_ARGUMENTS = frozenset({"tensor_split"})
@@ -268,12 +273,33 @@ if DEVICE.type == "cuda":
         )
         for subject in ("max.reduction_no_dim", "min.reduction_no_dim", "_foreach_max")
     )
+    EXPECTED += tuple(
+        Expected(
+            subject,
+            "*",
+            r"strides \(.*\) on the CPU",
+            "cuSOLVER stores the second matrix of a singular value decomposition by rows",
+        )
+        for subject in ("*svd", "*_lowrank")
+    )
     EXPECTED += (
         Expected(
             "_foreach_mm",
             "*",
             "offset 0 on the CPU|structure|shares memory|'bytes of memory'|is a view",
             "PyTorch computes the products of a list at once on cuda, into parts of one tensor",
+        ),
+        Expected(
+            "norm.nuc",
+            "second_gradients",
+            "values differ",
+            "products of gradients read cuSOLVER's layout, in another order than LAPACK's",
+        ),
+        Expected(
+            "linalg.lstsq*",
+            "*",
+            "`driver` other than `gels` is not supported on CUDA",
+            "cuSOLVER has one driver",
         ),
         Expected(
             "renorm*",
