@@ -229,8 +229,7 @@ void openreg_multinomial(int64_t *output, openreg_type type, const void *weights
                          const void *cumulative, uint64_t rows, uint64_t categories,
                          uint64_t samples, openreg_philox philox);
 
-/* ---- keys --------------------------------------------------------------------------------------
- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 /* A key gives random numbers without a generator (torch.func._random): the same key, the same
  * numbers, on every GPU. `offset` counts blocks of four words of subsequence 0. */

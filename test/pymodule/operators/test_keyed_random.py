@@ -99,8 +99,13 @@ def test_keys_with_strides():
     unaligned = torch.zeros(5, dtype=torch.uint64, device=DEVICE)
     unaligned[1:] = keys((1, 2), (3, 4)).flatten()
     batch = unaligned[1:].view(2, 2)
-    drawn = uniform_(torch.empty(2, device=DEVICE), batch)
-    assert torch.equal(drawn.cpu(), torch.cat([uniforms(1, 2, 1), uniforms(3, 4, 1)]))
+    expected = torch.cat([uniforms(1, 2, 1), uniforms(3, 4, 1)])
+    assert torch.equal(uniform_(torch.empty(2, device=DEVICE), batch).cpu(), expected)
+    table = torch.zeros(2, 3, dtype=torch.uint64, device=DEVICE)
+    table[:, :2] = batch
+    assert torch.equal(uniform_(torch.empty(2, device=DEVICE), table[:, :2]).cpu(), expected)
+    columns = batch.t().contiguous().t()
+    assert torch.equal(uniform_(torch.empty(2, device=DEVICE), columns).cpu(), expected)
 
 
 def test_draws_wait_for_the_key_on_their_stream(close_gate):

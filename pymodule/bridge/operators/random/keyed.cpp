@@ -13,10 +13,6 @@ namespace openreg {
 
 namespace {
 
-const openreg_key *keys_in(const at::Tensor &tensor) {
-  return static_cast<const openreg_key *>(kernel_address(tensor.const_data_ptr()));
-}
-
 // ---- keys derived from keys ---------------------------------------------------------------------
 
 void check_keys(const at::Tensor &key, const char *name) {
@@ -36,7 +32,7 @@ void derive_keys(const at::Tensor &from, const at::Tensor &to, uint64_t first, i
   if (skip_kernel({contiguous}, {to})) {
     return;
   }
-  const auto *keys = keys_in(contiguous);
+  const auto *keys = static_cast<const openreg_key *>(kernel_address(contiguous.const_data_ptr()));
   auto *derived = static_cast<openreg_key *>(kernel_address(to.mutable_data_ptr()));
   const auto n = from.numel() / 2;
   draw_on_stream(from.device().index(), static_cast<uint64_t>(n * count), [=] {
@@ -66,19 +62,21 @@ at::Tensor key_fold_in(const at::Tensor &key, int64_t data) {
 // ---- tensors filled from keys -------------------------------------------------------------------
 
 // Keys and where they are: one for each block of `elements` elements, in the order of the blocks.
+// They are read where they lie, with any strides, as on CUDA.
 struct Keys {
-  const openreg_key *first;
+  const uint64_t *first;
   int64_t elements;
+  int64_t offset_stride; // from a key's seed to its offset
   c10::SmallVector<int64_t, 5> sizes;
-  c10::SmallVector<int64_t, 5> strides; // in keys, 0 where a key serves several blocks
+  c10::SmallVector<int64_t, 5> strides; // 0 where a key serves several blocks
 
   openreg_key at(int64_t block) const {
-    int64_t offset = 0;
+    const auto *seed = first;
     for (auto dimension = sizes.size(); dimension-- > 0;) {
-      offset += block % sizes[dimension] * strides[dimension];
+      seed += block % sizes[dimension] * strides[dimension];
       block /= sizes[dimension];
     }
-    return first[offset];
+    return {.seed = seed[0], .offset = seed[offset_stride]};
   }
 };
 
@@ -103,7 +101,11 @@ void check_keys_of(const at::Tensor &self, const at::Tensor &key, const char *na
 
 // A key serves the elements of the last dimensions, in which there is one key.
 Keys keys_of(const at::Tensor &self, const at::Tensor &key) {
-  Keys keys{.first = keys_in(key), .elements = 1, .sizes = {}, .strides = {}};
+  Keys keys{.first = static_cast<const uint64_t *>(kernel_address(key.const_data_ptr())),
+            .elements = 1,
+            .offset_stride = key.stride(-1),
+            .sizes = {},
+            .strides = {}};
   const auto batched = key.dim() - 1;
   auto dimensions = self.dim();
   while (dimensions > 0 && (dimensions > batched || key.size(dimensions - 1) == 1)) {
@@ -111,7 +113,7 @@ Keys keys_of(const at::Tensor &self, const at::Tensor &key) {
   }
   for (int64_t i = 0; i < dimensions; ++i) {
     keys.sizes.push_back(self.size(i));
-    keys.strides.push_back(key.size(i) == 1 ? 0 : key.stride(i) / 2);
+    keys.strides.push_back(key.size(i) == 1 ? 0 : key.stride(i));
   }
   return keys;
 }
@@ -141,7 +143,7 @@ at::Tensor &fill_from_keys(at::Tensor &self, const at::Tensor &key, const char *
   }
   const auto type = random_type(self, name);
   const auto target = target_of(self);
-  const auto read = key.stride(-1) == 1 && key.storage_offset() % 2 == 0 ? key : key.contiguous();
+  const auto read = key.dim() == 1 ? key.contiguous() : key; // CUDA's kernel for one key copies it
   if (!skip_kernel({read}, {target})) {
     auto *elements = static_cast<char *>(kernel_address(target.mutable_data_ptr()));
     const auto bytes = static_cast<int64_t>(openreg_type_bytes(type));

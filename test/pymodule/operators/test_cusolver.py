@@ -1,4 +1,4 @@
-"""The argument `driver` of linear algebra, which names other routines on a GPU than on the CPU."""
+"""What cuSOLVER decides in linear algebra: the routines that `driver` names, and layouts."""
 
 import pytest
 import torch
@@ -47,3 +47,10 @@ def test_an_unknown_driver_is_refused():
     with pytest.raises(RuntimeError, match="unknown svd driver gesdd in svd_cusolver computation"):
         torch.linalg.svd(matrices(3, 3), driver="gesdd")
     assert torch.linalg.svdvals(matrices(0, 3), driver="gesdd").numel() == 0
+
+
+@of_cuda
+def test_the_second_matrix_of_a_decomposition_is_stored_by_rows():
+    u, _, vh = torch.linalg.svd(matrices(4, 5, 3), full_matrices=False)
+    assert u.stride() == (15, 1, 5)
+    assert vh.stride() == (9, 3, 1)
