@@ -64,6 +64,10 @@ def _publish_flight_recorder(device_type: str) -> None:
 def _register_as_nccl() -> None:
     from torch.distributed import constants, distributed_c10d
 
+    from .cuda import nccl
+
+    for name in ("get_build_nccl_version", "get_runtime_nccl_version"):
+        setattr(_C.ProcessGroupNCCL, name, staticmethod(lambda: nccl.VERSION))
     _publish(_C.ProcessGroupNCCL)
     timeout = _C.ProcessGroupNCCL.Options()._timeout
     torch._C._distributed_c10d._DEFAULT_PG_NCCL_TIMEOUT = timeout

@@ -18,6 +18,7 @@ constexpr Dtypes kComplexHalfs{at::kComplexHalf};
 constexpr Dtypes kComplex{at::kComplexFloat, at::kComplexDouble};
 constexpr Dtypes kBools{at::kBool};
 constexpr Dtypes kBytes{at::kByte};
+constexpr Dtypes kHalf{at::kHalf};
 constexpr Dtypes kIntegers{at::kByte, at::kChar, at::kShort, at::kInt, at::kLong};
 constexpr Dtypes kFourier{at::kHalf, at::kComplexHalf};
 constexpr Dtypes kFloat8s{at::kFloat8_e5m2, at::kFloat8_e4m3fn, at::kFloat8_e5m2fnuz,
@@ -67,7 +68,7 @@ void check_result(Arguments arguments) {
   check_sizes(sizes);
 }
 
-// ---- what the CPU lacks -------------------------------------------------------------------------
+// ---- what is computed in another dtype ----------------------------------------------------------
 
 // scatter with a tensor of values and no reduction.
 bool copies_elements(Arguments arguments) {
@@ -76,6 +77,7 @@ bool copies_elements(Arguments arguments) {
 
 // Sorted by name. A row also applies to the operator's in-place form.
 constexpr std::array kWidened = {
+    WidenedRow{"aten::_adaptive_avg_pool3d", kHalfs},
     WidenedRow{"aten::_fft_c2c", kFourier, ComputedIn::kWider, &check_signal},
     WidenedRow{"aten::_fft_c2r", kFourier, ComputedIn::kWider, &check_result},
     WidenedRow{"aten::_fft_r2c", kFourier, ComputedIn::kWider, &check_signal},
@@ -86,15 +88,24 @@ constexpr std::array kWidened = {
     WidenedRow{"aten::_upsample_bilinear2d_aa_backward", kHalfs},
     WidenedRow{"aten::acos", kComplexHalfs},
     WidenedRow{"aten::acosh", kComplexHalfs},
+    WidenedRow{"aten::addbmm", kHalf},
+    WidenedRow{"aten::addmm", kHalf},
+    WidenedRow{"aten::addmv", kHalf},
     WidenedRow{"aten::angle", kComplexHalfs},
     WidenedRow{"aten::asin", kComplexHalfs},
     WidenedRow{"aten::asinh", kComplexHalfs},
     WidenedRow{"aten::atan", kComplexHalfs},
     WidenedRow{"aten::atanh", kComplexHalfs},
+    WidenedRow{"aten::avg_pool2d_backward", kHalfs},
     WidenedRow{"aten::avg_pool3d", kHalfs},
     WidenedRow{"aten::avg_pool3d_backward", kHalfs},
+    WidenedRow{"aten::baddbmm", kHalf},
+    WidenedRow{"aten::bmm", kHalf},
     WidenedRow{"aten::channel_shuffle", kComplexHalfs | kFloat8s},
     WidenedRow{"aten::channel_shuffle", kUnsigned, ComputedIn::kSigned},
+    WidenedRow{"aten::col2im", kHalfs},
+    WidenedRow{"aten::convolution", kHalf},
+    WidenedRow{"aten::convolution_backward", kHalf},
     WidenedRow{"aten::cos", kComplexHalfs},
     WidenedRow{"aten::cosh", kComplexHalfs},
     WidenedRow{"aten::count_nonzero", kFloat8s},
@@ -108,6 +119,10 @@ constexpr std::array kWidened = {
     WidenedRow{"aten::flip", kUnsigned, ComputedIn::kSigned},
     WidenedRow{"aten::gather", kComplexHalfs | kFloat8s},
     WidenedRow{"aten::gather", kUnsigned, ComputedIn::kSigned},
+    WidenedRow{"aten::grid_sampler_2d", kHalfs},
+    WidenedRow{"aten::grid_sampler_2d_backward", kHalfs},
+    WidenedRow{"aten::grid_sampler_3d", kHalfs},
+    WidenedRow{"aten::grid_sampler_3d_backward", kHalfs},
     WidenedRow{"aten::index_select", kUnsigned, ComputedIn::kSigned},
     WidenedRow{"aten::isin", kComplexHalfs | kFloat8s},
     WidenedRow{"aten::isin", kUnsigned, ComputedIn::kSigned},
@@ -117,17 +132,19 @@ constexpr std::array kWidened = {
     WidenedRow{"aten::logaddexp", kComplexHalfs},
     WidenedRow{"aten::logsumexp", kComplexHalfs},
     WidenedRow{"aten::median", kBools, ComputedIn::kBytes},
+    WidenedRow{"aten::mm", kHalf},
     WidenedRow{"aten::multi_margin_loss", kHalfs},
     WidenedRow{"aten::multi_margin_loss_backward", kHalfs},
     WidenedRow{"aten::multilabel_margin_loss_backward", kHalfs},
     WidenedRow{"aten::multilabel_margin_loss_forward", kHalfs},
+    WidenedRow{"aten::mv", kHalf},
     WidenedRow{"aten::nanmedian", kBools, ComputedIn::kBytes},
     WidenedRow{"aten::pixel_shuffle", kComplexHalfs | kFloat8s},
     WidenedRow{"aten::pixel_shuffle", kUnsigned, ComputedIn::kSigned},
     WidenedRow{"aten::pixel_unshuffle", kComplexHalfs | kFloat8s},
     WidenedRow{"aten::pixel_unshuffle", kUnsigned, ComputedIn::kSigned},
     WidenedRow{"aten::pow", kComplexHalfs},
-    WidenedRow{"aten::prod", kComplexHalfs},
+    WidenedRow{"aten::prod", kHalfs | kComplexHalfs},
     WidenedRow{"aten::rsqrt", kComplexHalfs},
     WidenedRow{"aten::scatter", kComplexHalfs},
     WidenedRow{"aten::scatter", kFloat8s, ComputedIn::kWider, nullptr, &copies_elements},
@@ -144,16 +161,25 @@ constexpr std::array kWidened = {
     WidenedRow{"aten::tanh_backward", kComplexHalfs},
     WidenedRow{"aten::trace", kBools, ComputedIn::kIntegers},
     WidenedRow{"aten::trace", kComplexHalfs | kHalfsWithoutTrace},
+    WidenedRow{"aten::upsample_bicubic2d", kHalfs},
+    WidenedRow{"aten::upsample_bilinear2d", kHalfs},
+    WidenedRow{"aten::upsample_linear1d", kHalfs},
+    WidenedRow{"aten::upsample_trilinear3d", kHalfs},
 };
 
 static_assert(std::ranges::is_sorted(kWidened, {}, &WidenedRow::name));
 
-// ---- what the CPU lacks for sparse tensors ------------------------------------------------------
+// ---- the same for sparse tensors ----------------------------------------------------------------
 
 // The operands of a binary operator.
 bool are_sparse(Arguments arguments) {
   return arguments[0].toTensor().is_sparse() && arguments[1].isTensor() &&
          arguments[1].toTensor().is_sparse();
+}
+
+bool are_sparse_csr(Arguments arguments) {
+  return arguments[0].toTensor().is_sparse_csr() && arguments[1].isTensor() &&
+         arguments[1].toTensor().is_sparse_csr();
 }
 
 constexpr std::array kWidenedCoo = {
@@ -166,6 +192,7 @@ constexpr std::array kWidenedCoo = {
 constexpr std::array kWidenedCsr = {
     WidenedRow{"aten::addmm", kHalfs},
     WidenedRow{"aten::mm", kHalfs},
+    WidenedRow{"aten::mul", kBools, ComputedIn::kBytes, nullptr, &are_sparse_csr},
 };
 
 static_assert(std::ranges::is_sorted(kWidenedCoo, {}, &WidenedRow::name));
@@ -258,11 +285,11 @@ template <class Table> auto rows_of(const Table &table, std::string_view name) {
 
 } // namespace
 
-std::span<const WidenedRow> widened_rows(std::string_view name, c10::DispatchKey key) {
+std::span<const WidenedRow> widened_rows(std::string_view name, c10::DispatchKey kernel_key) {
   std::span<const WidenedRow> rows;
-  if (key == kDeviceKeys.sparse) {
+  if (kernel_key == c10::DispatchKey::SparseCPU) {
     rows = rows_of(kWidenedCoo, name);
-  } else if (key == kDeviceKeys.sparse_csr) {
+  } else if (kernel_key == c10::DispatchKey::SparseCsrCPU) {
     rows = rows_of(kWidenedCsr, name);
   }
   return rows.empty() ? rows_of(kWidened, name) : rows;

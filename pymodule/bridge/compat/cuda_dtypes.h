@@ -1,12 +1,13 @@
-// Dtypes that operators support on CUDA but not on the CPU, and the other way round.
+// Dtypes in which operators compute otherwise on CUDA than the CPU's kernels do.
 //
-// A dtype that the CPU's kernel lacks is computed in a wider dtype and rounded once, as CUDA's
-// kernels do. A dtype that CUDA's kernel lacks raises CUDA's error. A launch does both
-// (launch/by_dtype.h). Operators without a row support the same dtypes on both, or have kernels of
-// openreg's own.
+// What the CPU's kernel lacks is computed in a wider dtype and rounded once, as CUDA's kernels do.
+// So is what it computes in 16 bits where CUDA's kernel uses float32, and what it computes slowly:
+// products in float16. A dtype that CUDA's kernel lacks raises CUDA's error. A launch does this
+// (launch/by_dtype.h). Operators without a row compute alike, or have kernels of openreg's own.
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/DispatchKey.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
 
@@ -14,7 +15,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/device_type.h"
 #include "core/dtypes.h"
 
 namespace openreg {
@@ -45,10 +45,9 @@ struct RefusedRow {
 };
 
 // Returns an operator's rows. Most operators have none. An in-place operator has the rows of its
-// functional form. `key`: the dispatch key under which it is launched. Sparse layouts have more
-// rows.
+// functional form. `kernel_key`: the key of the CPU's kernel. Sparse layouts have more rows.
 std::span<const WidenedRow> widened_rows(std::string_view name,
-                                         c10::DispatchKey key = kDeviceKeys.dense);
+                                         c10::DispatchKey kernel_key = c10::DispatchKey::CPU);
 std::span<const RefusedRow> refused_rows(std::string_view name);
 
 // Appends the name of each row.

@@ -68,10 +68,10 @@ struct Row {
 // Sorted by name.
 constexpr std::array<Row, 21> kHostArguments = {{
     {"aten::_efficient_attention_backward", HostArguments::kScalars},
-    {"aten::_fused_adagrad_", HostArguments::kScalars, "tensor_lr"},
-    {"aten::_fused_adam_", HostArguments::kScalars, "tensor_lr"},
-    {"aten::_fused_adamw_", HostArguments::kScalars, "tensor_lr"},
-    {"aten::_fused_sgd_", HostArguments::kScalars, "tensor_lr"},
+    {"aten::_fused_adagrad_", HostArguments::kNumbers, "tensor_lr"},
+    {"aten::_fused_adam_", HostArguments::kNumbers, "tensor_lr"},
+    {"aten::_fused_adamw_", HostArguments::kNumbers, "tensor_lr"},
+    {"aten::_fused_sgd_", HostArguments::kNumbers, "tensor_lr"},
     {"aten::_index_put_impl_", HostArguments::kTensors},
     {"aten::_pack_padded_sequence", HostArguments::kTensors},
     {"aten::_pack_padded_sequence_backward", HostArguments::kTensors},

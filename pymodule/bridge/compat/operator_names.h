@@ -38,6 +38,7 @@ std::string_view bins_argument(std::string_view name);
 enum class HostArguments {
   kNothing,
   kScalars, // CPU tensors of no dimensions
+  kNumbers, // CPU tensors of one element
   kTensors, // CPU tensors in some arguments, such as indices or lengths
 };
 

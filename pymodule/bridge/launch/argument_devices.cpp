@@ -46,7 +46,8 @@ void ArgumentDevices::check_host_tensor(const at::Tensor &tensor) {
   // The first tensor decides where the operator runs, so only later ones may be on the host.
   const bool is_allowed =
       tensor.is_cpu() && ((takes == HostArguments::kTensors && index_ >= 0) ||
-                          (takes == HostArguments::kScalars && tensor.dim() == 0));
+                          (takes == HostArguments::kScalars && tensor.dim() == 0) ||
+                          (takes == HostArguments::kNumbers && tensor.numel() == 1));
   if (is_allowed && refuses_host_scalar(name_, argument)) {
     refuse_host_scalar(op->schema(), argument);
   }

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "launch/boxed_operator.h"
-#include "launch/by_dtype.h"
 #include "compat/nondeterministic.h"
 #include "compat/operator_names.h"
 #include "launch/ignore_warnings.h"
@@ -61,22 +60,6 @@ private:
   BoxedOperator operator_;
   const Nondeterministic &row_;
   size_t argument_count_;
-};
-
-// For an operator that supports other dtypes on CUDA than on the CPU.
-class ByDtypeKernel final : public c10::OperatorKernel {
-public:
-  ByDtypeKernel(const OperatorHandle &op, DispatchKey key, c10::KernelFunction launch)
-      : by_dtype_(op, key), launch_(std::move(launch)) {}
-  void operator()(const OperatorHandle &op, c10::DispatchKeySet keys, torch::jit::Stack *stack) {
-    if (!by_dtype_.run(stack)) {
-      launch_.callBoxed(op, keys, stack);
-    }
-  }
-
-private:
-  ByDtype by_dtype_;
-  c10::KernelFunction launch_;
 };
 
 // For an operator whose call waits for values of its first argument on CUDA.
@@ -136,10 +119,7 @@ c10::KernelFunction make_kernel_without_wait(const OperatorHandle &op, DispatchK
     return c10::KernelFunction::makeFromBoxedFunctor(
         std::make_unique<WiderState>(op, std::move(launch)));
   }
-  return ByDtype::is_needed(op.operator_name(), key)
-             ? c10::KernelFunction::makeFromBoxedFunctor(
-                   std::make_unique<ByDtypeKernel>(op, key, std::move(launch)))
-             : launch;
+  return launch;
 }
 
 c10::KernelFunction make_kernel(const OperatorHandle &op, DispatchKey key, DispatchKey kernel_key) {

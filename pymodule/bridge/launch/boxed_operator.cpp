@@ -96,7 +96,7 @@ BoxedOperator::BoxedOperator(const OperatorHandle &op, c10::DispatchKey kernel_k
       refuses_rng_(rng == Rng::kRefused && uses_rng(op)),
       has_kernel_(op.hasComputedKernelForDispatchKey(kernel_key)),
       returns_object_(returns_object(op)), fresh_results_(count_fresh_results(op)),
-      traits_(kernel_traits(op)), kernel_key_(kernel_key),
+      traits_(kernel_traits(op)), kernel_(op, kernel_key), kernel_key_(kernel_key),
       is_dense_(kernel_key == c10::DispatchKey::CPU), is_foreign_(is_foreign(name_)),
       is_copy_(!is_dense_ && copies_composites(name_)), is_view_(is_view(op)),
       is_indexing_(has_data_dependent_size(name_)), overwrites_(overwrites(op)),
@@ -149,6 +149,15 @@ at::Tensor BoxedOperator::substitute_argument(Devices &devices, const at::Tensor
     substituted.back().twin = twin;
   }
   return twin;
+}
+
+// A kernel that converts dtypes takes memory for the copies.
+KernelTraits BoxedOperator::traits_of(const Call &call) const {
+  auto traits = traits_;
+  if (call.converts_dtypes) {
+    traits.memory = KernelMemory::kUnknown;
+  }
+  return traits;
 }
 
 // Puts twins in the place of device tensors and "cpu" in the place of a device argument. Sets where
@@ -204,8 +213,8 @@ void BoxedOperator::substitute_arguments(Call &call) const {
     call.placement = Placement::all();
     return;
   }
-  call.placement =
-      is_dense_ ? devices.placement(traits_, fresh_results_) : std::optional(Placement::all());
+  call.placement = is_dense_ ? devices.placement(traits_of(call), fresh_results_)
+                             : std::optional(Placement::all());
   if (!can_queue_ && !call.placement.has_value()) { // such an operator has no plans
     call.placement = Placement();
   } else if (can_queue_ && has_planner()) {
@@ -216,6 +225,7 @@ void BoxedOperator::substitute_arguments(Call &call) const {
 BoxedOperator::Call BoxedOperator::begin_call(torch::jit::Stack *stack) const {
   check_supported();
   Call call{.stack = stack};
+  call.converts_dtypes = kernel_.check(torch::jit::last(*stack, written_.size()));
   substitute_arguments(call);
   call.elements = count_elements(call.substituted);
   return call;
@@ -279,7 +289,7 @@ bool BoxedOperator::try_queue(Call &call, const std::shared_ptr<OutputPlan> &pla
     return false;
   }
   call.source = plan->source;
-  queue_launch(op_, call.stack, written_.size(), plan, call.substituted, cost_, call.elements,
+  queue_launch(kernel_, call.stack, written_.size(), plan, call.substituted, cost_, call.elements,
                call.device);
   return true;
 }
@@ -332,8 +342,8 @@ void BoxedOperator::run_inline(Call &call, OutputPlans::Key key,
     call.source = plan->source;
   }
   if (is_planned && !plan->events.empty()) {
-    if (run_planned(op_, call.stack, written_.size(), plan, call.substituted, cost_, call.elements,
-                    call.device)) {
+    if (run_planned(kernel_, call.stack, written_.size(), plan, call.substituted, cost_,
+                    call.elements, call.device)) {
       return;
     }
   } else if (key.empty() || (plan != nullptr && !is_long(call.elements))) {
@@ -355,11 +365,7 @@ void BoxedOperator::run_kernel(const Call &call, Allocations *allocations) const
     const auto placement = call.device >= 0 ? *call.placement : Placement();
     const AllocatorOverride on_device(call.device, placement, allocations);
     const HiddenOperators hidden(!is_foreign_);
-    if (is_dense_) {
-      op_.redispatchBoxed(kCpuKernel, call.stack);
-    } else {
-      op_.callBoxed(call.stack); // the twins' keys select the kernel for their layouts
-    }
+    kernel_.run(call.stack);
   } catch (...) {
     write_back_all(call.substituted, call.device); // a kernel may resize before it fails
     rethrow_with_cuda_names();

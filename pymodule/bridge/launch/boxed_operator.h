@@ -14,6 +14,7 @@
 #include <string>
 
 #include "launch/argument_devices.h"
+#include "launch/cpu_kernel.h"
 #include "launch/kernel_memory.h"
 #include "launch/memory_plan.h"
 #include "launch/output_plan.h"
@@ -54,6 +55,7 @@ private:
   struct Call {
     torch::jit::Stack *stack;
     SubstitutedList substituted{};
+    bool converts_dtypes = false; // the kernel copies its arguments (by_dtype.h)
     int64_t elements = 0;
     c10::DeviceIndex device = -1;         // where the kernel allocates; -1: on the host
     std::optional<Placement> placement{}; // nothing: only a plan knows it
@@ -67,6 +69,7 @@ private:
   at::Tensor substitute_argument(Devices &devices, const at::Tensor &tensor, bool written,
                                  SubstitutedList &substituted) const;
   void substitute_arguments(Call &call) const;
+  KernelTraits traits_of(const Call &call) const;
 
   void launch(Call &call, bool wants_queue);
   void capture(Call &call);
@@ -98,6 +101,7 @@ private:
   bool returns_object_;
   size_t fresh_results_; // besides the arguments that it writes to
   KernelTraits traits_;
+  CpuKernel kernel_;
   c10::DispatchKey kernel_key_;
   bool is_dense_;     // all tensor arguments are strided
   bool is_foreign_;   // the program brought the kernel, which may name ranges of its own

@@ -100,7 +100,7 @@ void BoxedOperator::run_and_learn(Call &call, OutputPlans::Key key, bool has_pla
   }
   cost_.note(call.elements, now_ns() - began_ns);
   auto plan = make_output_plan(*call.stack, op_.schema().returns().size(), call.substituted,
-                               allocations, traits_.memory);
+                               allocations, traits_of(call).memory);
   if (warnings.any()) {
     plan->can_be_queued = false;
   }
@@ -145,11 +145,11 @@ std::shared_ptr<OutputPlan> BoxedOperator::plan_from_placeholders(const Call &ca
     {
       const AllocatorOverride to_host(&allocations);
       const HiddenOperators hidden;
-      op_.redispatchBoxed(kCpuKernel, &stack);
+      kernel_.run(&stack);
     }
     resize_written(substituted); // now, so that no replay has to
     return make_output_plan(stack, op_.schema().returns().size(), substituted, allocations,
-                            traits_.memory);
+                            traits_of(call).memory);
   };
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {

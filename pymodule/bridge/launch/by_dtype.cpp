@@ -1,7 +1,6 @@
 #include "launch/by_dtype.h"
 
 #include <ATen/MemoryOverlap.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/resize_as_sparse.h>
@@ -13,11 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "compat/cuda_dtypes.h"
 #include "compat/kernel_names.h"
 #include "compat/result_type.h"
-#include "core/device_type.h"
-#include "tensor/known_values.h"
+#include "launch/cpu_kernel.h"
 
 namespace openreg {
 
@@ -103,9 +100,10 @@ void refuse_kernel_dtype(const char *cuda_name, ScalarType dtype) {
 // What an operator's schema, tags and rows say.
 class ByDtype::Rule {
 public:
-  Rule(const c10::OperatorHandle &op, c10::DispatchKey key);
+  Rule(const c10::OperatorHandle &op, c10::DispatchKey kernel_key);
   uint64_t bits() const;
-  bool run(torch::jit::Stack *stack) const;
+  bool check(Arguments arguments) const;
+  void run(torch::jit::Stack *stack) const;
 
 private:
   class Widened;
@@ -119,7 +117,7 @@ private:
   };
 
   c10::OperatorHandle op_;
-  c10::DispatchKeySet keys_;
+  c10::DispatchKey kernel_key_;
   std::span<const WidenedRow> widened_;
   std::span<const RefusedRow> refused_;
   bool is_pointwise_;
@@ -212,8 +210,8 @@ private:
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 2> written_; // with its wide copy
 };
 
-ByDtype::Rule::Rule(const c10::OperatorHandle &op, c10::DispatchKey key)
-    : op_(op), keys_(key), widened_(widened_rows(op.schema().name(), key)),
+ByDtype::Rule::Rule(const c10::OperatorHandle &op, c10::DispatchKey kernel_key)
+    : op_(op), kernel_key_(kernel_key), widened_(widened_rows(op.schema().name(), kernel_key)),
       refused_(refused_rows(op.schema().name())), is_pointwise_(op.hasTag(at::Tag::pointwise)) {
   const auto &arguments = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -237,31 +235,31 @@ uint64_t ByDtype::Rule::bits() const {
   return dtypes.bits();
 }
 
-bool ByDtype::Rule::run(torch::jit::Stack *stack) const {
-  const auto count = arguments_.size();
-  const auto dtype = dtype_of(torch::jit::last(*stack, count));
-  refuse(torch::jit::last(*stack, count), dtype);
-  const auto row = find_row(widened_, dtype, torch::jit::last(*stack, count));
+bool ByDtype::Rule::check(Arguments arguments) const {
+  const auto dtype = dtype_of(arguments);
+  refuse(arguments, dtype);
+  const auto row = find_row(widened_, dtype, arguments);
   if (row == widened_.end()) {
     return false;
   }
-  // A kernel that does not run makes no copies. Those of sparse tensors always run.
-  if (is_dry() && keys_.has(kDeviceKeys.dense)) [[unlikely]] {
-    KernelAccesses accesses;
-    accesses.read_all(torch::jit::last(*stack, count));
-    if (accesses.are_skipped()) {
-      return false;
-    }
-  }
   if (row->check != nullptr) {
-    row->check(torch::jit::last(*stack, count));
+    row->check(arguments);
   }
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  Widened launch(*this, *row, dtype);
-  launch.widen(std::span(*stack).last(count));
-  op_.redispatchBoxed(keys_, stack);
-  launch.narrow(std::span(*stack).last(op_.schema().returns().size()));
   return true;
+}
+
+void ByDtype::Rule::run(torch::jit::Stack *stack) const {
+  const auto arguments = std::span(*stack).last(arguments_.size());
+  const auto dtype = dtype_of(arguments);
+  const auto row = find_row(widened_, dtype, arguments);
+  if (row == widened_.end()) {
+    call_kernel(op_, kernel_key_, stack);
+    return;
+  }
+  Widened launch(*this, *row, dtype);
+  launch.widen(arguments);
+  call_kernel(op_, kernel_key_, stack);
+  launch.narrow(std::span(*stack).last(op_.schema().returns().size()));
 }
 
 // The dtype in which an operator computes: the `dtype` argument, else what a pointwise operator's
@@ -301,17 +299,21 @@ void ByDtype::Rule::refuse(Arguments arguments, ScalarType dtype) const {
   }
 }
 
-ByDtype::ByDtype(const c10::OperatorHandle &op, c10::DispatchKey key)
-    : rule_(std::make_unique<const Rule>(op, key)), bits_(rule_->bits()) {}
+ByDtype::ByDtype(const c10::OperatorHandle &op, c10::DispatchKey kernel_key)
+    : rule_(std::make_unique<const Rule>(op, kernel_key)), bits_(rule_->bits()) {}
 
 ByDtype::~ByDtype() = default;
 
-bool ByDtype::is_needed(const c10::OperatorName &name, c10::DispatchKey key) {
-  return !widened_rows(name.name, key).empty() || !refused_rows(name.name).empty();
+bool ByDtype::is_needed(const c10::OperatorName &name, c10::DispatchKey kernel_key) {
+  return !widened_rows(name.name, kernel_key).empty() || !refused_rows(name.name).empty();
 }
 
-bool ByDtype::run(torch::jit::Stack *stack) const {
-  return rule_->run(stack);
+bool ByDtype::check(Arguments arguments) const {
+  return rule_->check(arguments);
+}
+
+void ByDtype::run(torch::jit::Stack *stack) const {
+  rule_->run(stack);
 }
 
 } // namespace openreg

@@ -1,9 +1,9 @@
-// Launches of operators that support other dtypes on CUDA than on the CPU (compat/cuda_dtypes.h).
+// Operators that compute in other dtypes than the CPU's kernels do (compat/cuda_dtypes.h).
 //
-// A dtype that CUDA lacks is refused. A dtype that the CPU lacks is computed in a wider one:
-// operators of the device copy the arguments, an ordinary launch computes, and the results are
-// rounded to the dtype that the program asked for, all in stream order. Dtypes without a row only
-// pay for a test of their bits.
+// A dtype that CUDA lacks is refused. A dtype that the CPU lacks, or computes too coarsely or
+// slowly, is computed in a wider one: the kernel of the launch copies the arguments, calls the
+// CPU's kernel, and rounds the results. The copies are host memory. Dtypes without a row only pay
+// for a test of their bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@
 #include <memory>
 #include <optional>
 
-#include "core/device_type.h"
+#include "compat/cuda_dtypes.h"
 #include "core/dtypes.h"
 
 namespace openreg {
@@ -43,22 +43,27 @@ inline uint64_t dtype_bits(const std::optional<at::ScalarType> &dtype) {
 // says openreg instead of CUDA.
 [[noreturn]] void refuse_kernel_dtype(const char *cuda_name, at::ScalarType dtype);
 
+// The rows of one operator.
 class ByDtype {
 public:
-  // `key`: the devices' dispatch key under which the operator is launched.
-  ByDtype(const c10::OperatorHandle &op, c10::DispatchKey key);
+  // `kernel_key`: the key of the CPU's kernel.
+  ByDtype(const c10::OperatorHandle &op, c10::DispatchKey kernel_key);
   ~ByDtype();
 
-  // Whether the tables have rows for an operator under a key.
-  static bool is_needed(const c10::OperatorName &name, c10::DispatchKey key = kDeviceKeys.dense);
+  // Whether the tables have rows for an operator.
+  static bool is_needed(const c10::OperatorName &name,
+                        c10::DispatchKey kernel_key = c10::DispatchKey::CPU);
 
   // The bits of all dtypes that have a row.
   uint64_t bits() const { return bits_; }
 
-  // Handles the arguments on top of the stack: raises for a refused dtype; or computes in a wider
-  // dtype, replaces them by the results and returns true; or leaves them for an ordinary launch and
-  // returns false.
-  bool run(torch::jit::Stack *stack) const;
+  // Raises CUDA's error for arguments that its kernel refuses. Returns whether run() would copy the
+  // others.
+  bool check(Arguments arguments) const;
+
+  // Replaces the arguments on top of the stack, which are on the host, by the results of the CPU's
+  // kernel. The caller has excluded autograd.
+  void run(torch::jit::Stack *stack) const;
 
 private:
   class Rule;

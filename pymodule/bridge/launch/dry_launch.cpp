@@ -199,7 +199,7 @@ void BoxedOperator::invent_results(Call &call) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const AllocatorOverride to_host;
     const HiddenOperators hidden;
-    op_.redispatchBoxed(kCpuKernel, &stack);
+    kernel_.run(&stack);
   }
   resize_written(substituted);
   mark_written_unknown(substituted);

@@ -44,10 +44,10 @@ c10::IValue copy_host_tensors(c10::IValue value) {
 
 class QueuedLaunch {
 public:
-  QueuedLaunch(const c10::OperatorHandle &op, std::shared_ptr<OutputPlan> plan, LaunchCost &cost,
+  QueuedLaunch(CpuKernel kernel, std::shared_ptr<OutputPlan> plan, LaunchCost &cost,
                int64_t elements, c10::DeviceIndex device)
-      : op_(op), device_(device), plan_(std::move(plan)), cost_(cost), elements_(elements),
-        threads_(share_of_threads(elements, at::get_num_threads())),
+      : kernel_(std::move(kernel)), device_(device), plan_(std::move(plan)), cost_(cost),
+        elements_(elements), threads_(share_of_threads(elements, at::get_num_threads())),
         grad_mode_(c10::GradMode::is_enabled()), denormals_(denormal_mode()) {}
 
   // Moves the arguments from the stack.
@@ -72,12 +72,12 @@ public:
     }
   }
 
-  const char *name() const { return op_.schema().name().c_str(); }
+  const char *name() const { return kernel_.op().schema().name().c_str(); }
 
   // Call this right before the launch is given to the stream.
   void note_queueing(int stream) {
     notify_observers([&](Observer &observer) {
-      observer_ = observer.queue({device_, stream}, op_, stack_);
+      observer_ = observer.queue({device_, stream}, kernel_.op(), stack_);
     });
     queued_on_idle_ns_ = is_idle(device_) ? now_ns() : 0;
   }
@@ -165,7 +165,7 @@ private:
     set_denormal_mode(denormals_);
     const Reservations reserved(reservations_);
     const HiddenOperators hidden;
-    op_.redispatchBoxed(kCpuKernel, &stack);
+    kernel_.run(&stack);
   }
 
   void check_results(const torch::jit::Stack &stack) {
@@ -220,10 +220,10 @@ private:
                         "%s error: '%s' failed after its launch had returned: %s\n"
                         "A later call may report this error, so the stack trace may be misleading. "
                         "For debugging, set OPENREG_LAUNCH_BLOCKING=1.",
-                        platform_name(), c10::toString(op_.operator_name()).c_str(), what);
+                        platform_name(), c10::toString(kernel_.op().operator_name()).c_str(), what);
   }
 
-  c10::OperatorHandle op_;
+  CpuKernel kernel_;
   c10::DeviceIndex device_;
   std::shared_ptr<OutputPlan> plan_;
   LaunchCost &cost_;
@@ -240,10 +240,10 @@ private:
 
 } // namespace
 
-void queue_launch(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_t arguments,
+void queue_launch(const CpuKernel &kernel, torch::jit::Stack *stack, size_t arguments,
                   const std::shared_ptr<OutputPlan> &plan, c10::ArrayRef<Substituted> substituted,
                   LaunchCost &cost, int64_t elements, c10::DeviceIndex device) {
-  auto launch = std::make_unique<QueuedLaunch>(op, plan, cost, elements, device);
+  auto launch = std::make_unique<QueuedLaunch>(kernel, plan, cost, elements, device);
   launch->take_arguments(stack, arguments);
   launch->copy_host_arguments();
   launch->push_results(stack, substituted);
@@ -260,10 +260,10 @@ void queue_launch(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_
   (void)launch.release(); // the worker owns it
 }
 
-bool run_planned(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_t arguments,
+bool run_planned(const CpuKernel &kernel, torch::jit::Stack *stack, size_t arguments,
                  const std::shared_ptr<OutputPlan> &plan, c10::ArrayRef<Substituted> substituted,
                  LaunchCost &cost, int64_t elements, c10::DeviceIndex device) {
-  QueuedLaunch launch(op, plan, cost, elements, device);
+  QueuedLaunch launch(kernel, plan, cost, elements, device);
   launch.take_arguments(stack, arguments);
   torch::jit::Stack results;
   launch.push_results(&results, substituted);

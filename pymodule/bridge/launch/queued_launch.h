@@ -11,11 +11,11 @@
 // does once.
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
 #include <memory>
 
+#include "launch/cpu_kernel.h"
 #include "launch/output_plan.h"
 #include "launch/policy.h"
 #include "tensor/device_tensor.h"
@@ -26,14 +26,14 @@ namespace openreg {
 // the stack, in which twins stand in for device tensors, by its results. `plan` must allow
 // queueing. The worker records the kernel's time for `elements` in `cost`, which must outlive the
 // launch.
-void queue_launch(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_t arguments,
+void queue_launch(const CpuKernel &kernel, torch::jit::Stack *stack, size_t arguments,
                   const std::shared_ptr<OutputPlan> &plan, c10::ArrayRef<Substituted> substituted,
                   LaunchCost &cost, int64_t elements, c10::DeviceIndex device);
 
 // Runs a launch on the calling thread, which must hold the stream (InlineGuard), in the memory that
 // the plan names. The arguments are the same. Returns false if the kernel did something else than
 // planned; then its own results are on the stack.
-bool run_planned(const c10::OperatorHandle &op, torch::jit::Stack *stack, size_t arguments,
+bool run_planned(const CpuKernel &kernel, torch::jit::Stack *stack, size_t arguments,
                  const std::shared_ptr<OutputPlan> &plan, c10::ArrayRef<Substituted> substituted,
                  LaunchCost &cost, int64_t elements, c10::DeviceIndex device);
 

@@ -263,38 +263,30 @@ template <class Op, class Result, class... Args> struct TypedLaunch<Op, Result(A
     }
   }
 
-  // The same for an operator that supports other dtypes on CUDA than on the CPU.
+  // The same for an operator with rows for dtypes (by_dtype.h).
   static Result call_by_dtype(Args... args) {
-    if (((dtype_bits(args) | ...) & rare_dtypes_) != 0) [[unlikely]] {
-      auto stack = c10::impl::boxArgs<Args...>(args...);
-      if (by_dtype_->run(&stack)) {
-        return unbox(stack, args...);
-      }
+    static const uint64_t rare = ByDtype(operator_handle(), c10::DispatchKey::CPU).bits();
+    if (((dtype_bits(args) | ...) & rare) != 0) [[unlikely]] {
+      return launch_boxed(&BoxedOperator::run, args...);
     }
     return call(std::forward<Args>(args)...);
   }
 
-  static void set_by_dtype(std::unique_ptr<const ByDtype> by_dtype) {
-    rare_dtypes_ = by_dtype->bits();
-    by_dtype_ = by_dtype.release(); // lasts as long as the process
-  }
-
 private:
-  static inline uint64_t rare_dtypes_ = 0;
-  static inline const ByDtype *by_dtype_ = nullptr;
   static constexpr size_t kWritten = (static_cast<size_t>(is_written<Args>) + ... + 0);
   static constexpr size_t kResults = kWritten > 0 ? 0 : count_results<Result>;
 
+  static c10::OperatorHandle operator_handle() {
+    return c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+  }
+
   static BoxedOperator &boxed() {
-    static BoxedOperator op(
-        c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name),
-        c10::DispatchKey::CPU, BoxedOperator::Rng::kUnused);
+    static BoxedOperator op(operator_handle(), c10::DispatchKey::CPU, BoxedOperator::Rng::kUnused);
     return op;
   }
 
   static const KernelTraits &traits() {
-    static const auto traits =
-        kernel_traits(c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name));
+    static const auto traits = kernel_traits(operator_handle());
     return traits;
   }
 
@@ -356,6 +348,8 @@ template <class... Args, ViewKernel<Args...> kKernel> struct TypedView<kKernel> 
 // ---- registration -------------------------------------------------------------------------------
 
 template <class Op> constexpr auto *typed = &TypedLaunch<Op, typename Op::schema>::call;
+template <class Op>
+constexpr auto *typed_by_dtype = &TypedLaunch<Op, typename Op::schema>::call_by_dtype;
 
 template <auto kKernel> constexpr auto *typed_view = &TypedView<kKernel>::call;
 
@@ -371,14 +365,8 @@ template <class Op, class Kernel> void register_one(torch::Library &library, Ker
 }
 
 template <class Op> void register_typed_one(torch::Library &library) {
-  if (!ByDtype::is_needed({Op::name, Op::overload_name})) {
-    register_one<Op>(library, typed<Op>);
-    return;
-  }
-  using Launch = TypedLaunch<Op, typename Op::schema>;
-  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
-  Launch::set_by_dtype(std::make_unique<const ByDtype>(op, kDeviceKeys.dense));
-  register_one<Op>(library, &Launch::call_by_dtype);
+  const bool has_rows = ByDtype::is_needed({Op::name, Op::overload_name});
+  register_one<Op>(library, has_rows ? typed_by_dtype<Op> : typed<Op>);
 }
 
 template <class... Ops> void register_typed(torch::Library &library) {

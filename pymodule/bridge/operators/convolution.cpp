@@ -68,8 +68,8 @@ at::Tensor convolution(const at::Tensor &input, const at::Tensor &weight,
                                transposed, C10_AS_INTARRAYREF_SLOW(output_padding),
                                groups.guard_int(__FILE__, __LINE__));
   }
-  return typed<at::_ops::convolution>(input, weight, bias, stride, padding, dilation, transposed,
-                                      output_padding, std::move(groups));
+  return typed_by_dtype<at::_ops::convolution>(input, weight, bias, stride, padding, dilation,
+                                               transposed, output_padding, std::move(groups));
 }
 
 at::Tensor convolution_overrideable(const at::Tensor &input, const at::Tensor &weight,
@@ -78,8 +78,8 @@ at::Tensor convolution_overrideable(const at::Tensor &input, const at::Tensor &w
                                     c10::SymIntArrayRef dilation, bool transposed,
                                     c10::SymIntArrayRef output_padding, c10::SymInt groups) {
   check_dtype(input, weight, dilation, transposed, groups);
-  return typed<at::_ops::convolution>(input, weight, bias, stride, padding, dilation, transposed,
-                                      output_padding, std::move(groups));
+  return typed_by_dtype<at::_ops::convolution>(input, weight, bias, stride, padding, dilation,
+                                               transposed, output_padding, std::move(groups));
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor>
@@ -89,7 +89,7 @@ convolution_backward(const at::Tensor &grad_output, const at::Tensor &input,
                      c10::SymIntArrayRef output_padding, c10::SymInt groups,
                      std::array<bool, 3> output_mask) {
   const c10::SymInt channels = weight.size(transposed ? 1 : 0) * (transposed ? groups : 1);
-  return typed<at::_ops::convolution_backward>(
+  return typed_by_dtype<at::_ops::convolution_backward>(
       grad_output, input, weight, at::OptionalSymIntArrayRef(channels), stride, padding, dilation,
       transposed, output_padding, std::move(groups), output_mask);
 }
@@ -99,7 +99,7 @@ convolution_backward(const at::Tensor &grad_output, const at::Tensor &input,
 OPENREG_LIBRARY_IMPL(aten, dense, library) {
   // The operator itself, so that PyTorch does not choose an implementation first.
   library.impl("convolution", &convolution);
-  library.impl("convolution_backward", typed<at::_ops::convolution_backward>);
+  library.impl("convolution_backward", typed_by_dtype<at::_ops::convolution_backward>);
   // Its overrideable form, for direct calls.
   library.impl("convolution_overrideable", &convolution_overrideable);
   library.impl("convolution_backward_overrideable", &convolution_backward);

@@ -20,6 +20,7 @@
 #include "core/registration.h"
 #include "launch/dry_host.h"
 #include "launch/typed.h"
+#include "profiler/host_wait.h"
 #include "profiler/memory_note.h"
 #include "streams/current.h"
 #include "streams/event_owner.h"
@@ -102,14 +103,22 @@ private:
   c10::DeviceIndex device_, other_;
 };
 
-// A non_blocking copy does not count as a synchronization, although a copy to pageable memory waits
-// here.
-void note_sync_unless(bool non_blocking, c10::DeviceIndex device) {
-  if (!non_blocking) {
-    note_sync(device);
-    record_wait(device);
+// The wait of a call that returns when its copy between host and device is done, until end(). A
+// non_blocking copy does not count as one, although a copy to pageable memory waits here.
+class CopyWait {
+public:
+  CopyWait(bool non_blocking, c10::DeviceIndex device) {
+    if (!non_blocking) {
+      note_sync(device);
+      record_wait(device);
+      wait_.emplace(device);
+    }
   }
-}
+  void end() { wait_.reset(); }
+
+private:
+  std::optional<HostWait> wait_;
+};
 
 // As on CUDA, the call waits for a copy between host and device, unless `host_may_be_used_later`
 // says that host memory may be accessed after the call. A queued copy keeps the host memory alive.
@@ -120,8 +129,9 @@ void copy_bytes(const at::Tensor &self, const at::Tensor &source, const CopyDevi
   const auto bytes = self.nbytes();
   const auto host = self.is_cpu() ? self : source.is_cpu() ? source : at::Tensor();
   if (host.defined() && !host_may_be_used_later) {
-    note_sync_unless(non_blocking, devices.device());
+    CopyWait wait(non_blocking, devices.device());
     const InlineGuard guard(devices.device());
+    wait.end();
     if (self.is_cpu()) {
       guard.raise_failures();
     }
@@ -251,9 +261,7 @@ at::Tensor &copy(at::Tensor &self, const at::Tensor &source, const CopyDevices &
   }
   const MemoryNote note(self, source);
   check(openreg_initialize()); // raises in a forked child
-  if (self.is_cpu() || source.is_cpu()) {
-    note_sync_unless(non_blocking, devices.device());
-  }
+  CopyWait wait(non_blocking || (!self.is_cpu() && !source.is_cpu()), devices.device());
   std::optional<LongLaunch> long_launch;
   if (host_may_be_used_later && may_queue()) {
     if (is_long(self.numel())) {
@@ -269,6 +277,7 @@ at::Tensor &copy(at::Tensor &self, const at::Tensor &source, const CopyDevices &
   }
   devices.wait_for_other();
   const InlineGuard guard(devices.device());
+  wait.end();
   if (self.is_cpu()) {
     guard.raise_failures();
   }
@@ -347,10 +356,10 @@ at::Scalar item(const at::Tensor &self) {
     record_unknown_read("aten::item", "0");
     return at::zeros({}, at::device(at::kCPU).dtype(self.scalar_type())).item();
   }
-  note_sync(self.device().index());
-  record_wait(self.device().index());
+  CopyWait wait(/*non_blocking=*/false, self.device().index());
   const MemoryNote note(self, MemoryNote::kToNumber);
   const InlineGuard guard(self.device().index());
+  wait.end();
   guard.raise_failures();
   return typed<at::_ops::_local_scalar_dense>(self);
 }

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 
 #include "core/registration.h"
+#include "launch/policy.h"
 #include "launch/typed.h"
 
 namespace openreg {
@@ -54,6 +55,11 @@ bool is_fill(const at::Tensor &self, const Indices &indices, const at::Tensor &v
 at::Tensor &index_put_impl_(at::Tensor &self, const Indices &indices, const at::Tensor &values,
                             bool accumulate, bool unsafe) {
   if (values.device() == self.device()) [[likely]] {
+    // CUDA adds the values of an element in their order. The CPU's kernel does so on one thread.
+    std::optional<ThreadCount> in_order;
+    if (accumulate && self.scalar_type() == at::kFloat) {
+      in_order.emplace(1);
+    }
     return typed<ops::_index_put_impl_>(self, indices, values, accumulate, unsafe);
   }
   if (is_fill(self, indices, values, accumulate)) {

@@ -7,6 +7,7 @@
 #include "core/registration.h"
 #include "streams/sync_debug.h"
 #include "launch/typed.h"
+#include "profiler/host_wait.h"
 
 namespace openreg {
 
@@ -17,11 +18,14 @@ namespace {
 // The sizes of these results depend on the arguments' content, so the call waits for it.
 at::Tensor nonzero(const at::Tensor &self) {
   note_sync(self.device().index());
+  const HostWait wait(self.device().index());
   return typed<ops::nonzero>(self);
 }
 
 at::Tensor masked_select(const at::Tensor &self, const at::Tensor &mask) {
-  note_sync((self.device().type() == kDeviceType ? self : mask).device().index());
+  const auto device = (self.device().type() == kDeviceType ? self : mask).device().index();
+  note_sync(device);
+  const HostWait wait(device);
   return typed<ops::masked_select>(self, mask);
 }
 

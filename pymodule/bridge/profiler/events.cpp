@@ -58,15 +58,37 @@ namespace {
 
 struct ApiNames {
   const char *kernel, *copy, *fill, *graph;
+  const char *wait_for_device, *wait_for_stream, *wait_for_event;
 };
 
-// The function that gave work to a stream: CUDA's names in CUDA mode, otherwise openreg's.
+// Functions that give work to a stream or wait for it: CUDA's names in CUDA mode, otherwise
+// openreg's.
 const ApiNames &api_names() {
-  static constexpr ApiNames kCuda{"cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync",
-                                  "cudaGraphLaunch"};
-  static constexpr ApiNames kOwn{"openregLaunch", "openregCopy", "openregFill",
-                                 "openregGraphLaunch"};
+  static constexpr ApiNames kCuda{
+      "cudaLaunchKernel",      "cudaMemcpyAsync",       "cudaMemsetAsync",     "cudaGraphLaunch",
+      "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"};
+  static constexpr ApiNames kOwn{"openregLaunch",
+                                 "openregCopy",
+                                 "openregFill",
+                                 "openregGraphLaunch",
+                                 "openregDeviceSynchronize",
+                                 "openregStreamSynchronize",
+                                 "openregEventSynchronize"};
   return in_cuda_mode() ? kCuda : kOwn;
+}
+
+const char *api_name(Awaited awaited) {
+  const auto &names = api_names();
+  return awaited == Awaited::kDevice   ? names.wait_for_device
+         : awaited == Awaited::kStream ? names.wait_for_stream
+                                       : names.wait_for_event;
+}
+
+// CUPTI's names of the same waits on the device.
+const char *sync_name(Awaited awaited) {
+  return awaited == Awaited::kDevice   ? "Context Sync"
+         : awaited == Awaited::kStream ? "Stream Sync"
+                                       : "Event Sync";
 }
 
 ActivityType call_type() {
@@ -245,9 +267,9 @@ void FileOnly::log(const Count &count, const libkineto::TraceSpan &span,
   write("busy ms", count.end_ns, static_cast<double>(busy_ns) / kNsPerMs);
 }
 
-void Events::add(std::vector<WorkRecord> records) {
-  std::ranges::sort(records, {}, [](const auto &record) { return record.work.begin_ns; });
-  for (auto &record : records) {
+void Events::add(Records records) {
+  std::ranges::sort(records.work, {}, [](const auto &record) { return record.work.begin_ns; });
+  for (auto &record : records.work) {
     const Span span{clock_.unix_ns(record.work.begin_ns), clock_.unix_ns(record.work.end_ns)};
     if (span.end_ns < buffer_.span.startTime) {
       continue;
@@ -263,6 +285,7 @@ void Events::add(std::vector<WorkRecord> records) {
       }
     }
   }
+  std::ranges::for_each(records.waits, [this](const auto &wait) { add_host_wait(wait); });
   add_ranges();
   name_tracks();
 }
@@ -288,10 +311,12 @@ void Events::add_event(std::unique_ptr<Activity> activity, Span span, Track trac
   buffer_.activities.push_back(std::move(activity));
 }
 
+const libkineto::ITraceActivity *Events::operator_of(uint64_t correlation) const {
+  return correlation == 0 ? nullptr : linked_activity_(static_cast<int32_t>(correlation));
+}
+
 const libkineto::ITraceActivity *Events::operator_of(const WorkRecord &record) const {
-  return record.note == nullptr || record.note->correlation == 0
-             ? nullptr
-             : linked_activity_(static_cast<int32_t>(record.note->correlation));
+  return record.note == nullptr ? nullptr : operator_of(record.note->correlation);
 }
 
 void Events::add_work(WorkRecord record, Span span) {
@@ -363,6 +388,31 @@ void Events::add_wait(const openreg_trace_work &work, Span span) {
   wait.addMetadata("wait_on_stream", work.awaited_stream);
   file_->waits.push_back(std::move(wait));
   busy_ns_.try_emplace({work.device, work.stream}, 0);
+}
+
+// The call is shown on the thread that waits. If the program asks for it, the device's track has
+// the wait as well.
+void Events::add_host_wait(const HostWaitRecord &wait) {
+  const Span span{clock_.unix_ns(wait.begin_ns), clock_.unix_ns(wait.end_ns)};
+  if (span.end_ns < buffer_.span.startTime) {
+    return;
+  }
+  auto call = std::make_unique<ApiCall>(buffer_.span, call_type(), api_name(wait.awaited));
+  call->threadId = wait.thread;
+  call->id = ++last_id_;
+  call->linked = operator_of(wait.correlation);
+  add_event(std::move(call), span, {libkineto::processId(), wait.system_thread});
+  if (!types_.contains(ActivityType::CUDA_SYNC)) {
+    return;
+  }
+  Activity sync(buffer_.span, ActivityType::CUDA_SYNC, sync_name(wait.awaited));
+  sync.startTime = span.begin_ns;
+  sync.endTime = span.end_ns;
+  sync.device = wait.device;
+  sync.resource = wait.stream;
+  sync.addMetadata("device", wait.device);
+  file_->waits.push_back(std::move(sync));
+  busy_ns_.try_emplace({wait.device, wait.stream}, 0);
 }
 
 void Events::count(const openreg_trace_work &work, Span span) {

@@ -62,7 +62,7 @@ public:
          const std::set<libkineto::ActivityType> &types)
       : buffer_(buffer), clock_(clock), linked_activity_(linked_activity), types_(types) {}
 
-  void add(std::vector<WorkRecord> records);
+  void add(Records records);
 
   // Logs the events that PyTorch reads too. The others follow when the trace is written.
   void log(libkineto::ActivityLogger &logger);
@@ -79,7 +79,9 @@ private:
   void add_work(WorkRecord record, Span span);
   void add_parts(const WorkRecord &record, Span span);
   void add_wait(const openreg_trace_work &work, Span span);
+  void add_host_wait(const HostWaitRecord &wait);
   void add_call(const WorkRecord &record, const Activity &work, const char *name, Span span);
+  const libkineto::ITraceActivity *operator_of(uint64_t correlation) const;
   const libkineto::ITraceActivity *operator_of(const WorkRecord &record) const;
   void count(const openreg_trace_work &work, Span span);
   void extend_ranges(const WorkNote &note, Track track, Span span);

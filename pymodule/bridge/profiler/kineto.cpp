@@ -136,7 +136,7 @@ private:
   std::set<ActivityType> types_; // that the program wants
   bool is_running_ = false;
   Clock clock_;
-  std::vector<WorkRecord> records_;
+  Records records_;
   std::unique_ptr<libkineto::CpuTraceBuffer> buffer_;
 };
 

@@ -59,7 +59,7 @@ void pop_name(const at::RecordFunction &, at::ObserverContext *) {
 
 struct ThreadRecords {
   std::mutex mutex; // contended only while records are taken
-  std::vector<WorkRecord> list;
+  Records list;
 };
 
 std::mutex all_mutex;
@@ -129,7 +129,7 @@ void record_work(const openreg_trace_work *work) {
   }); // parts of earlier work
   auto &records = thread_records();
   const std::lock_guard lock(records.mutex);
-  records.list.push_back({*work, std::move(note), std::move(parts)});
+  records.list.work.push_back({*work, std::move(note), std::move(parts)});
 }
 
 constexpr openreg_tracer kTracer{&create_note, &record_work};
@@ -180,8 +180,8 @@ void resume_recording() {
   }
 }
 
-std::vector<WorkRecord> take_records() {
-  std::vector<WorkRecord> taken;
+Records take_records() {
+  Records taken;
   if (openreg_in_bad_fork()) { // another thread of the parent may have held the locks
     return taken;
   }
@@ -189,8 +189,11 @@ std::vector<WorkRecord> take_records() {
   auto &all = all_records();
   for (const auto &each : all) {
     const std::lock_guard own_lock(each->mutex);
-    std::move(each->list.begin(), each->list.end(), std::back_inserter(taken));
-    each->list.clear();
+    auto &[work, waits] = each->list;
+    std::move(work.begin(), work.end(), std::back_inserter(taken.work));
+    taken.waits.insert(taken.waits.end(), waits.begin(), waits.end());
+    work.clear();
+    waits.clear();
   }
   std::erase_if(
       all, [](const auto &each) { return each.use_count() == 1; }); // of threads that have ended
@@ -218,6 +221,36 @@ void leave_range() {
   if (here.range != nullptr) {
     here.range = here.range->outer;
   }
+}
+
+// ---- waits of the host --------------------------------------------------------------------------
+
+void HostWait::begin(Awaited awaited, int device, int stream) {
+  const auto &operators = thread_context().operators;
+  record_ = {awaited,
+             device,
+             stream,
+             libkineto::systemThreadId(),
+             libkineto::threadId(),
+             operators.empty() ? 0 : operators.back(),
+             now_ns(),
+             0};
+}
+
+void HostWait::begin_on_current_stream(c10::DeviceIndex device) {
+  int stream = OPENREG_STREAM_DEFAULT;
+  check(openreg_stream_current(device, &stream));
+  begin(Awaited::kStream, device, stream);
+}
+
+void HostWait::end() noexcept {
+  if (!records_work.load(std::memory_order_relaxed)) {
+    return;
+  }
+  record_.end_ns = now_ns();
+  auto &records = thread_records();
+  const std::lock_guard lock(records.mutex);
+  records.list.waits.push_back(record_);
 }
 
 // ---- copies and fills ---------------------------------------------------------------------------

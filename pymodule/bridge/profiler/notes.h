@@ -1,4 +1,5 @@
-// Records of work on streams, from which the profiler makes its events (kineto.cpp).
+// Records of work on streams and of waits for it, from which the profiler makes its events
+// (kineto.cpp).
 //
 // Submitting work creates a note: what the submitting thread knows of the work. The note travels
 // with the work. When the work ends, note and times become a record. The executing thread keeps its
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "device/trace.h"
+#include "profiler/host_wait.h"
 #include "profiler/memory_note.h"
 
 namespace openreg {
@@ -58,9 +60,14 @@ void end_recording();
 void pause_recording();
 void resume_recording();
 
+struct Records {
+  std::vector<WorkRecord> work;
+  std::vector<HostWaitRecord> waits;
+};
+
 // Returns and removes all records of the last recording, of all threads, in no particular order.
 // Work that has not ended has no record.
-std::vector<WorkRecord> take_records();
+Records take_records();
 
 // The calling thread enters and leaves operators and ranges. The numbers are Kineto's.
 void enter_operator(uint64_t correlation);

@@ -133,6 +133,10 @@ void define_occl(const py::module &module) {
           "deregister_mem_pool", [](ProcessGroupOccl &, const py::object &) {}, py::arg("pool"))
       .def("_is_initialized", &ProcessGroupOccl::is_connected, NoGil())
       .def("get_error", &ProcessGroupOccl::getError, NoGil());
+  // Values of NCCLConfig.cta_policy.
+  group.attr("NCCL_CTA_POLICY_DEFAULT") = 0;
+  group.attr("NCCL_CTA_POLICY_EFFICIENCY") = 1;
+  group.attr("NCCL_CTA_POLICY_ZERO") = 2;
 }
 
 } // namespace openreg

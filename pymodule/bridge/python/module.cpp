@@ -19,6 +19,7 @@
 #include "registration/registration.h"
 #include "operators/autocast.h"
 #include "operators/random/torch_generator.h"
+#include "profiler/host_wait.h"
 #include "profiler/kineto.h"
 #include "streams/observer.h"
 #include "streams/sync_debug.h"
@@ -119,6 +120,7 @@ PYBIND11_MODULE(_C, module) {
     check(openreg_device_create_context(device));
     notify_observers(
         [index = device_index(device)](Observer &observer) { observer.synchronize(index); });
+    const HostWait wait(Awaited::kDevice, device_index(device));
     wait_for_device(device_index(device));
     check_memory_damage(device);
   });

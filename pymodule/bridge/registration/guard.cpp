@@ -9,6 +9,7 @@
 #include "memory/observation/debug_memory.h"
 #include "memory/exchange/ipc.h"
 #include "device/capture.h"
+#include "profiler/host_wait.h"
 #include "streams/handle.h"
 #include "streams/observer.h"
 #include "streams/sync_debug.h"
@@ -97,11 +98,13 @@ public:
 
   void synchronizeStream(const c10::Stream &stream) const override {
     note_sync(stream);
+    const HostWait wait(Awaited::kStream, stream.device_index(), static_cast<int>(stream.id()));
     wait_for_stream(stream.device_index(), static_cast<int>(stream.id()));
   }
 
   void synchronizeDevice(c10::DeviceIndex device) const override {
     notify_observers([device](Observer &observer) { observer.synchronize(device); });
+    const HostWait wait(Awaited::kDevice, device);
     wait_for_device(device);
     check_memory_damage(device);
   }
@@ -169,6 +172,8 @@ public:
       notify_observers([event](Observer &observer) {
         observer.synchronize(as_event(event), EventOrigin::kProgram);
       });
+      const HostWait wait(Awaited::kEvent,
+                          static_cast<c10::DeviceIndex>(openreg_event_device(as_event(event))));
       wait_for_event(as_event(event));
     }
   }

@@ -15,6 +15,7 @@
 #include "memory/allocation/memory.h"
 #include "memory/allocation/pinned.h"
 #include "operators/random/torch_generator.h"
+#include "profiler/host_wait.h"
 #include "registration/bridge_functions.h"
 #include "streams/observer.h"
 #include "streams/inline_guard.h"
@@ -107,6 +108,7 @@ public:
   at::Allocator *getCUDADeviceAllocator() const override { return device_allocator(); }
   void deviceSynchronize(c10::DeviceIndex device) const override {
     notify_observers([device](Observer &observer) { observer.synchronize(device); });
+    const HostWait wait(Awaited::kDevice, device);
     wait_for_device(device);
   }
 

@@ -8,7 +8,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -186,7 +186,14 @@ def _nccl_reduce(
     _collect("REDUCE", input, outputs, input, streams, comms, op, root)
 
 
-def _nccl_all_reduce(input: _Tensors, output: _Tensors, op: int, streams: Any, comms: Any) -> None:
+def _nccl_all_reduce(
+    input: Collection[torch.Tensor],
+    output: Collection[torch.Tensor],
+    op: int,
+    streams: Any,
+    comms: Any,
+) -> None:
+    input, output = list(input), list(output)  # PyTorch takes sets, too
     _check(input, output)
     _collect("ALL_REDUCE", input, output, input, streams, comms, op)
 
@@ -199,14 +206,25 @@ def _nccl_broadcast(input: _Tensors, root: int, streams: Any, comms: Any) -> Non
     _collect("BROADCAST", inputs, outputs, input, streams, comms, root=root)
 
 
-def _nccl_all_gather(input: _Tensors, output: _Tensors, streams: Any, comms: Any) -> None:
+def _nccl_all_gather(
+    input: Collection[torch.Tensor],
+    output: Collection[torch.Tensor],
+    streams: Any,
+    comms: Any,
+) -> None:
+    input, output = list(input), list(output)
     _check(input, output, from_inputs=max(len(input), 1))
     _collect("ALL_GATHER", input, output, input, streams, comms)
 
 
 def _nccl_reduce_scatter(
-    input: _Tensors, output: _Tensors, op: int, streams: Any, comms: Any
+    input: Collection[torch.Tensor],
+    output: Collection[torch.Tensor],
+    op: int,
+    streams: Any,
+    comms: Any,
 ) -> None:
+    input, output = list(input), list(output)
     _check(input, output, from_outputs=max(len(input), 1))
     _collect("REDUCE_SCATTER", input, output, input, streams, comms, op)
 

@@ -217,6 +217,18 @@ def test_rate_of_a_fused_optimizer_may_be_on_the_host_and_its_gradients_not():
         step_sgd([parameter], [gradient], lr=torch.tensor(0.5))
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])
+def test_rate_of_a_fused_optimizer_may_have_any_shape_of_one_element(name, shape):
+    values = []
+    for rate in (0.5, torch.full(shape, 0.5)):
+        parameter = torch.ones(3, device=DEVICE, requires_grad=True)
+        parameter.grad = torch.full_like(parameter, 0.25)
+        getattr(torch.optim, name)([parameter], lr=rate, fused=True).step()
+        values.append(parameter.tolist())
+    assert values[0] == values[1] != [1.0, 1.0, 1.0]
+
+
 def test_error_names_an_argument_after_an_omitted_one():
     with pytest.raises(RuntimeError, match="got bias is on cpu"):
         F.layer_norm(torch.ones(3, device=DEVICE), (3,), bias=torch.ones(3))

@@ -229,3 +229,15 @@ def test_out_that_a_kernel_leaves_conjugated_is_marked():
         assert out.is_conj() == expected.is_conj()
         assert torch.equal(out.cpu(), expected)
         assert torch.equal((out + 1).cpu(), expected + 1)
+
+
+def test_sums_by_index_are_added_in_the_order_of_the_values():
+    values = torch.randn(200_000, 2, generator=torch.Generator().manual_seed(0))
+    index = torch.arange(len(values)) % 10
+    in_order = torch.zeros(10, 2)
+    for block in values.view(-1, 10, 2):
+        in_order += block
+    for _ in range(3):
+        sums = torch.zeros(10, 2, device=DEVICE)
+        sums.index_put_((index.to(DEVICE),), values.to(DEVICE), accumulate=True)
+        assert torch.equal(sums.cpu(), in_order)

@@ -291,9 +291,10 @@ def test_sparse_gradients_of_half_precision_accumulate():
     assert table.grad.to_dense().sum(1).tolist() == [0, 6, 0, 0, 3]
 
 
-def test_product_of_sparse_masks():
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_product_of_sparse_masks(layout):
     x, y = torch.tensor([[True, False], [True, True]]), torch.tensor([[True, True], [False, True]])
-    product = x.to_sparse().to(DEVICE) * y.to_sparse().to(DEVICE)
+    product = x.to_sparse(layout=layout).to(DEVICE) * y.to_sparse(layout=layout).to(DEVICE)
     assert product.dtype == torch.bool
     assert torch.equal(product.to_dense().cpu(), x & y)
 

@@ -1,9 +1,12 @@
 """Work on devices as events of a profile: names, tracks, times and links."""
 
+import threading
+
 import pytest
 import torch
 import torch_openreg._C
-from recording import DEVICE_ACTIVITY, Trace, contains, end, recorded, square, track
+from recording import CALLS, DEVICE_ACTIVITY, Trace, contains, end, recorded, square, track
+from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, record_function
 
 from device import DEVICE, module
@@ -364,3 +367,67 @@ def test_tracks_have_names(tmp_path):
     properties = trace.file["deviceProperties"]
     assert [each["id"] for each in properties] == [0, 1]
     assert properties[0]["numSms"] == 132
+
+
+# ---- waits of the host ---------------------------------------------------------------------------
+
+WAITS = {
+    "device": (lambda x: module.synchronize(1), "DeviceSynchronize", "Context Sync"),
+    "stream": (
+        lambda x: module.current_stream(1).synchronize(),
+        "StreamSynchronize",
+        "Stream Sync",
+    ),
+    "event": (
+        lambda x: module.current_stream(1).record_event().synchronize(),
+        "EventSynchronize",
+        "Event Sync",
+    ),
+    "item": (lambda x: x[0, 0].item(), "StreamSynchronize", "Stream Sync"),
+    "copy to the host": (lambda x: x.cpu(), "StreamSynchronize", "Stream Sync"),
+    "nonzero": (lambda x: x.nonzero(), "StreamSynchronize", "Stream Sync"),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_the_host_waits_until_the_work_is_done(tmp_path, name, close_gate):
+    wait, call, sync = WAITS[name]
+    with module.device(1):
+        x = square(1, size=64)
+        x.relu()
+        wait(x)  # the first launches of a kind are waited for in any case
+        opener = threading.Timer(0.1, lambda: gate.open())
+
+        def work():
+            nonlocal x
+            x = x.relu()
+            opener.start()
+            wait(x)
+
+        gate = close_gate()
+        trace = Trace(recorded(work, behind_all=False), tmp_path)
+    opener.join()
+    called = [event for event in trace.of(*CALLS) if event["name"].endswith(call)]
+    longest = max(called, key=lambda event: event["dur"])
+    assert longest["dur"] > 50_000 and longest["name"] == f"{DEVICE}{call}"
+    assert not trace.of("cuda_sync")
+    if DEVICE != "cuda":  # PyTorch passes the option on for CUDA only
+        return
+    options = {"experimental_config": _ExperimentalConfig(enable_cuda_sync_events=True)}
+    trace = Trace(recorded(lambda: wait(x.relu()), **options), tmp_path)
+    found = {(event["name"], event["pid"]) for event in trace.of("cuda_sync")}
+    assert (sync, 1) in found
+
+
+def test_a_copy_that_does_not_block_is_no_wait(tmp_path):
+    x, host = square(), torch.empty(8, 8).pin_memory(DEVICE)
+    profiler = recorded(lambda: host.copy_(x, non_blocking=True))
+    names = [event["name"] for event in Trace(profiler, tmp_path).of(*CALLS)]
+    assert f"{DEVICE}StreamSynchronize" not in names
+
+
+def test_waits_are_in_the_table():
+    x = square()
+    table = recorded(lambda: x.sum().item()).key_averages()
+    (row,) = [row for row in table if row.key == f"{DEVICE}StreamSynchronize"]
+    assert row.count == 1

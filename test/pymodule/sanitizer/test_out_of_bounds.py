@@ -18,6 +18,13 @@ sys.path.remove(str(corpus.FOLDER))
 
 
 @pytest.fixture
+def own_pool():
+    """Allocate in a pool without blocks of other tests: a freed block is the next one taken."""
+    with module.use_mem_pool(module.MemPool()):
+        yield
+
+
+@pytest.fixture
 def findings():
     """Run the sanitizer during a test. Call it for the findings so far."""
     C.sanitizer_start(lambda finding: None, ["out of bounds"], False)
@@ -124,7 +131,7 @@ def test_out_of_bounds_write_of_queued_work_is_found(findings, operator, close_g
     assert summary(finding) == ("openreg_bounds::act", "x", "writes", (400, 416))
 
 
-def test_pending_work_of_the_former_owner_is_no_finding(findings, operator, close_gate):
+def test_pending_work_of_the_former_owner_is_no_finding(own_pool, findings, operator, close_gate):
     def kernel(x):
         gate.open()
         module.synchronize()
@@ -145,7 +152,7 @@ def test_pending_work_of_the_former_owner_is_no_finding(findings, operator, clos
     assert x.unique().tolist() == [4.0]
 
 
-def test_memory_of_the_next_owner_is_not_changed(findings, operator, close_gate):
+def test_memory_of_the_next_owner_is_not_changed(own_pool, findings, operator, close_gate):
     add = operator(lambda x: x.add_(1.0))
     x, fours = zeros(100), torch.full((128,), 4.0, device=DEVICE)
     for _ in range(2):

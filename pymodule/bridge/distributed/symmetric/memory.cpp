@@ -166,12 +166,35 @@ private:
   std::map<void *, Entry> entries_; // by buffer
 };
 
+// The same memory, for programs that choose PyTorch's backend over NCCL.
+class NcclAllocator final : public symmetric::SymmetricMemoryAllocator {
+public:
+  void *alloc(size_t size, int device, const Name &group) override {
+    return Allocator::get()->alloc(size, device, group);
+  }
+  void free(void *address) override { Allocator::get()->free(address); }
+  size_t get_alloc_size(void *address) override {
+    return Allocator::get()->get_alloc_size(address);
+  }
+  bool has_allocation(void *address) override { return Allocator::get()->has_allocation(address); }
+  c10::intrusive_ptr<SymmetricMemory> rendezvous(void *address, const Name &group) override {
+    return Allocator::get()->rendezvous(address, group);
+  }
+  bool has_multicast_support(int) override { return false; }
+  c10::DeviceType supported_device_type() override { return kDeviceType; }
+  std::string name() override { return "NCCL"; }
+};
+
 } // namespace
 
 void register_symmetric_memory() {
   const auto &allocator = Allocator::get();
   symmetric::register_allocator(kDeviceType, allocator);
   symmetric::register_availability(allocator->name(), allocator);
+  if (in_cuda_mode()) {
+    const auto nccl = c10::make_intrusive<NcclAllocator>();
+    symmetric::register_availability(nccl->name(), nccl);
+  }
 }
 
 std::shared_ptr<PluggableAllocator> symmetric_memory_source() {

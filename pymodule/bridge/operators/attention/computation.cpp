@@ -54,8 +54,10 @@ Tensor sum_of_query_heads(const Tensor &gradient, int64_t times) {
 
 // ---- the CPU's flash kernel ---------------------------------------------------------------------
 
-Tensor with_dense_rows(const Tensor &tensor) {
-  return tensor.stride(-1) == 1 ? tensor : tensor.contiguous();
+// It computes float16 slowly on most machines, so that is computed in float32.
+Tensor for_flash_kernel(const Tensor &tensor) {
+  const auto wide = tensor.scalar_type() == at::kHalf ? tensor.to(at::kFloat) : tensor;
+  return wide.stride(-1) == 1 ? wide : wide.contiguous();
 }
 
 bool has_flash_kernel(const Attention &attention, const Tensor &query, const Tensor &value) {
@@ -65,9 +67,12 @@ bool has_flash_kernel(const Attention &attention, const Tensor &query, const Ten
 
 std::optional<Tensor> expanded_bias(const Attention &attention, const Tensor &query,
                                     const Tensor &key) {
-  return is_given(attention.bias) ? std::optional(attention.bias->expand(
-                                        {query.size(0), query.size(1), query.size(2), key.size(2)}))
-                                  : std::nullopt;
+  if (!is_given(attention.bias)) {
+    return std::nullopt;
+  }
+  const auto &bias = *attention.bias;
+  return (bias.scalar_type() == at::kHalf ? bias.to(at::kFloat) : bias)
+      .expand({query.size(0), query.size(1), query.size(2), key.size(2)});
 }
 
 // ---- the composition ----------------------------------------------------------------------------
@@ -179,9 +184,9 @@ Attended attend(const Attention &attention, const Tensor &query, const Tensor &k
   const auto keys = for_each_query_head(key, times), values = for_each_query_head(value, times);
   if (has_flash_kernel(attention, query, value)) {
     auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
-        with_dense_rows(query), with_dense_rows(keys), with_dense_rows(values), /*dropout_p=*/0,
+        for_flash_kernel(query), for_flash_kernel(keys), for_flash_kernel(values), /*dropout_p=*/0,
         attention.is_causal, expanded_bias(attention, query, key), attention.scale);
-    return {std::move(output), std::move(logsumexp)};
+    return {output.to(query.scalar_type()), std::move(logsumexp)};
   }
   const auto weights = weights_of(attention, widened(query) * query_scale(attention),
                                   widened(keys) * key_scale(attention));
@@ -206,9 +211,13 @@ AttentionGradients attention_gradients(const Attention &attention, const Tensor 
   if (!wanted[3] && has_flash_kernel(attention, query, value)) {
     std::tie(gradients[0], gradients[1], gradients[2]) =
         at::_scaled_dot_product_flash_attention_for_cpu_backward(
-            gradient, with_dense_rows(query), with_dense_rows(keys), with_dense_rows(values),
-            attended.output, attended.logsumexp, /*dropout_p=*/0, attention.is_causal,
-            expanded_bias(attention, query, key), attention.scale);
+            for_flash_kernel(gradient), for_flash_kernel(query), for_flash_kernel(keys),
+            for_flash_kernel(values), for_flash_kernel(attended.output), attended.logsumexp,
+            /*dropout_p=*/0, attention.is_causal, expanded_bias(attention, query, key),
+            attention.scale);
+    for (size_t i = 0; i < 3; ++i) {
+      gradients[i] = gradients[i].to(query.scalar_type());
+    }
   } else {
     gradients = compose_gradients(attention, gradient, query, keys, values, wanted);
   }
