@@ -229,6 +229,14 @@ bool orders(Arguments arguments) {
   return reduction(arguments) == "amin" || reduction(arguments) == "amax";
 }
 
+// CUDA compares the dtypes of the arguments first.
+bool have_one_dtype(Arguments arguments) {
+  const auto dtype = arguments[0].toTensor().dtype();
+  return std::ranges::all_of(arguments, [&](const c10::IValue &each) {
+    return !each.isTensor() || each.toTensor().dtype() == dtype;
+  });
+}
+
 constexpr auto kWhole = kIntegers | kBools;
 constexpr auto kNotOfMatrices = kWhole | kComplexHalfs | kFloat8s;
 constexpr auto kScatterReduce = "cuda_scatter_gather_base_kernel_func";
@@ -238,26 +246,26 @@ constexpr auto kScatterReduce = "cuda_scatter_gather_base_kernel_func";
 constexpr std::array kRefused = {
     RefusedRow{"aten::_upsample_bicubic2d_aa", kBytes, "upsample_bilinear2d_out_frame"},
     RefusedRow{"aten::_upsample_bilinear2d_aa", kBytes, "upsample_bilinear2d_out_frame"},
-    RefusedRow{"aten::addbmm", kNotOfMatrices, "addmm_cuda"},
+    RefusedRow{"aten::addbmm", kNotOfMatrices, "addmm_cuda", &have_one_dtype},
     RefusedRow{"aten::addcmul", kComplexHalfs, "addcmul_cuda"},
-    RefusedRow{"aten::addmm", kNotOfMatrices, "addmm_cuda"},
-    RefusedRow{"aten::addmv", kNotOfMatrices, "addmv_impl_cuda"},
+    RefusedRow{"aten::addmm", kNotOfMatrices, "addmm_cuda", &have_one_dtype},
+    RefusedRow{"aten::addmv", kNotOfMatrices, "addmv_impl_cuda", &have_one_dtype},
     RefusedRow{"aten::angle", kHalfsWithoutAngle, "angle_cuda"},
     RefusedRow{"aten::avg_pool2d", kWhole, "avg_pool2d_out_cuda_frame"},
     RefusedRow{"aten::avg_pool3d", kWhole, "avg_pool3d_out_cuda"},
-    RefusedRow{"aten::baddbmm", kNotOfMatrices, "baddbmm_cuda"},
+    RefusedRow{"aten::baddbmm", kNotOfMatrices, "baddbmm_cuda", &have_one_dtype},
     RefusedRow{"aten::bitwise_and", kUnsigned, "bitwise_and_cuda"},
     RefusedRow{"aten::bitwise_or", kUnsigned, "bitwise_or_cuda"},
     RefusedRow{"aten::bitwise_xor", kUnsigned, "bitwise_xor_cuda"},
-    RefusedRow{"aten::bmm", kNotOfMatrices, "baddbmm_cuda"},
-    RefusedRow{"aten::dot", kNotOfMatrices, "dot"},
+    RefusedRow{"aten::bmm", kNotOfMatrices, "baddbmm_cuda", &have_one_dtype},
+    RefusedRow{"aten::dot", kNotOfMatrices, "dot", &have_one_dtype},
     RefusedRow{"aten::igamma", kHalfs, "igamma_cuda"},
     RefusedRow{"aten::igammac", kHalfs, "igammac_cuda"},
     RefusedRow{"aten::max_pool2d_with_indices", kWhole, "max_pool2d_with_indices_out_cuda_frame"},
     RefusedRow{"aten::max_pool3d_with_indices", kWhole, "max_pool3d_with_indices_out_frame"},
-    RefusedRow{"aten::mm", kNotOfMatrices, "addmm_cuda"},
+    RefusedRow{"aten::mm", kNotOfMatrices, "addmm_cuda", &have_one_dtype},
     RefusedRow{"aten::mul", kFloat8s | kUnsigned, "mul_cuda"},
-    RefusedRow{"aten::mv", kNotOfMatrices, "addmv_impl_cuda"},
+    RefusedRow{"aten::mv", kNotOfMatrices, "addmv_impl_cuda", &have_one_dtype},
     RefusedRow{"aten::native_dropout_backward", kWhole | kComplexHalfs | kComplex, "masked_scale"},
     RefusedRow{"aten::roll", kFloat8s | kUnsigned, "roll_cuda"},
     RefusedRow{"aten::scatter", kBools | kComplex | kComplexHalfs, kScatterReduce,
@@ -271,7 +279,7 @@ constexpr std::array kRefused = {
     RefusedRow{"aten::sort", kUnsigned, "sort"},
     RefusedRow{"aten::upsample_bicubic2d", kBytes, "upsample_bicubic2d_out_frame"},
     RefusedRow{"aten::upsample_bilinear2d", kBytes, "upsample_bilinear2d_out_frame"},
-    RefusedRow{"aten::vdot", kNotOfMatrices, "dot"},
+    RefusedRow{"aten::vdot", kNotOfMatrices, "dot", &have_one_dtype},
 };
 
 static_assert(std::ranges::is_sorted(kRefused, {}, &RefusedRow::name));
