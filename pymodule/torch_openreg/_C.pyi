@@ -73,6 +73,17 @@ def takes_flash_attention(
     dropout: float,
     is_causal: bool,
 ) -> bool: ...
+def can_use_attention(
+    kernel: torch._C._SDPBackend,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float,
+    is_causal: bool,
+    shares_heads: bool,
+    warns: bool,
+) -> bool: ...
 def empty_strided(
     sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, index: int
 ) -> torch.Tensor: ...

@@ -213,6 +213,10 @@ void BoxedOperator::substitute_arguments(Call &call) const {
     call.placement = Placement::all();
     return;
   }
+  if (is_view_) { // it does not wait for the stream, so it must not write to the device's memory
+    call.placement = Placement(); // such as the tables of a nested tensor
+    return;
+  }
   call.placement = is_dense_ ? devices.placement(traits_of(call), fresh_results_)
                              : std::optional(Placement::all());
   if (!can_queue_ && !call.placement.has_value()) { // such an operator has no plans

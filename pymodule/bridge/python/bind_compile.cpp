@@ -330,6 +330,13 @@ void define_compile(py::module &module) {
                                          bool is_causal) {
     return !flash_refuses({query, key, value, bias, dropout, is_causal, /*shares_heads=*/true});
   });
+  module.def("can_use_attention", [](at::SDPBackend kernel, const at::Tensor &query,
+                                     const at::Tensor &key, const at::Tensor &value,
+                                     const std::optional<at::Tensor> &mask, double dropout,
+                                     bool is_causal, bool shares_heads, bool warns) {
+    torch::PyWarningHandler warnings;
+    return can_use(kernel, {query, key, value, mask, dropout, is_causal, shares_heads}, warns);
+  });
 }
 
 } // namespace openreg

@@ -14,6 +14,8 @@ from torch_openreg import _C
 __all__ = [
     "_CUDAGraph",
     "_CUDAGreenContext",
+    "_can_use_flash_attention",
+    "_can_use_mem_efficient_attention",
     "_cuda_cudaHostAllocator",
     "_cuda_getCurrentBlasHandle",
     "_cuda_getCurrentSolverHandle",
@@ -39,6 +41,31 @@ _CUDAGraph = _C.CUDAGraph
 _CUDAGreenContext = _unsupported(
     "torch.cuda.GreenContext", "openreg cannot divide a device into parts"
 )
+
+# ---- attention -----------------------------------------------------------------------------------
+
+
+def _can_use(kernel: Any, params: Any, debug: bool) -> bool:
+    return _C.can_use_attention(
+        kernel,
+        params.query,
+        params.key,
+        params.value,
+        params.attn_mask,
+        params.dropout,
+        params.is_causal,
+        params.enable_gqa,
+        debug,
+    )
+
+
+def _can_use_flash_attention(params: Any, debug: bool = False) -> bool:
+    return _can_use(torch._C._SDPBackend.FLASH_ATTENTION, params, debug)
+
+
+def _can_use_mem_efficient_attention(params: Any, debug: bool = False) -> bool:
+    return _can_use(torch._C._SDPBackend.EFFICIENT_ATTENTION, params, debug)
+
 
 # ---- NVTX ----------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 #include "operators/attention/choice.h"
 
 #include <ATen/Context.h>
+#include <ATen/NestedTensorImpl.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
@@ -43,14 +44,50 @@ bool requires_gradients(const AttentionCall &call) {
 
 // ---- rules of both kernels ----------------------------------------------------------------------
 
-bool is_dense(const Tensor &tensor) {
-  return !tensor.is_nested() && tensor.layout() == c10::kStrided;
+// The forms of tensors that the kernels take. Of jagged ones PyTorch's Python code checks the rest.
+enum class Form { kDense, kNested, kJagged, kOther };
+
+Form form_of(const Tensor &tensor) {
+  const auto layout = tensor.layout();
+  return layout == c10::kStrided  ? (tensor.is_nested() ? Form::kNested : Form::kDense)
+         : layout == c10::kJagged ? Form::kJagged
+                                  : Form::kOther;
+}
+
+// A tensor with one sequence or one head has it for all others.
+bool fits(int64_t one, int64_t other, bool may_expand) {
+  return one == other || (may_expand && (one == 1 || other == 1));
+}
+
+// Each sequence of a nested tensor has heads, elements and a head size. Only elements may differ.
+Refusal nested_refuse(const AttentionCall &call) {
+  const auto *query = at::native::get_nested_tensor_impl(call.query);
+  const bool may_expand = !requires_gradients(call);
+  for (const auto *tensor : {&call.query, &call.key, &call.value}) {
+    const auto *nested = at::native::get_nested_tensor_impl(*tensor);
+    const auto &sizes = nested->get_nested_sizes();
+    if (!nested->opt_size(1).has_value() || !nested->opt_size(3).has_value()) {
+      return because("the sequences have different numbers of heads or head sizes");
+    }
+    if (sizes.size(0) == 0 || sizes.select(1, 1).eq(0).any().item<bool>()) {
+      return because("a sequence is empty");
+    }
+    if (!fits(sizes.size(0), query->get_nested_sizes().size(0), may_expand) ||
+        !fits(*nested->opt_size(1), *query->opt_size(1), may_expand)) {
+      return because("query, key and value have different batch sizes or numbers of heads");
+    }
+  }
+  return std::nullopt;
 }
 
 Refusal shapes_refuse(const AttentionCall &call) {
   const auto &[query, key, value, mask, dropout, is_causal, shares_heads] = call;
-  if (!is_dense(query) || !is_dense(key) || !is_dense(value)) {
-    return because("a tensor is nested or sparse");
+  if (query.device().type() != kDeviceType) {
+    return because("query is on ", query.device());
+  }
+  const auto form = form_of(query);
+  if (form == Form::kOther || form != form_of(key) || form != form_of(value)) {
+    return because("a tensor is sparse, or only some are nested");
   }
   if (query.dim() != 4 || key.dim() != 4 || value.dim() != 4) {
     return because("query, key and value have ", query.dim(), ", ", key.dim(), " and ", value.dim(),
@@ -58,6 +95,9 @@ Refusal shapes_refuse(const AttentionCall &call) {
   }
   if (query.scalar_type() != key.scalar_type() || query.scalar_type() != value.scalar_type()) {
     return because("query, key and value have different dtypes");
+  }
+  if (form != Form::kDense) {
+    return form == Form::kNested ? nested_refuse(call) : std::nullopt;
   }
   if (query.sym_numel() == 0 || key.sym_numel() == 0 || value.sym_numel() == 0) {
     return because("a tensor is empty");
@@ -69,6 +109,9 @@ Refusal shapes_refuse(const AttentionCall &call) {
 }
 
 Refusal heads_refuse(const AttentionCall &call, bool supports_shared_heads) {
+  if (form_of(call.query) != Form::kDense) {
+    return std::nullopt;
+  }
   const auto queries = call.query.sym_size(1), keys = call.key.sym_size(1);
   if (keys != call.value.sym_size(1)) {
     return because("key and value have ", keys, " and ", call.value.sym_size(1), " heads");
@@ -87,6 +130,9 @@ bool has_dense_rows(const Tensor &tensor, bool ignores_single_columns) {
 }
 
 Refusal rows_refuse(const AttentionCall &call, bool ignores_single_columns) {
+  if (form_of(call.query) != Form::kDense) {
+    return std::nullopt;
+  }
   if (!has_dense_rows(call.query, ignores_single_columns) ||
       !has_dense_rows(call.key, ignores_single_columns) ||
       !has_dense_rows(call.value, ignores_single_columns)) {
@@ -138,10 +184,8 @@ Refusal efficient_heads_refuse(const AttentionCall &call, int architecture) {
 // ---- the choice ---------------------------------------------------------------------------------
 
 [[noreturn]] void raise_no_kernel(const AttentionCall &call) {
-  TORCH_WARN("openreg: flash attention is not used: ",
-             flash_refuses(call).value_or("the program has disabled it"), ".");
-  TORCH_WARN("openreg: memory-efficient attention is not used: ",
-             efficient_refuses(call).value_or("the program has disabled it"), ".");
+  can_use(at::SDPBackend::flash_attention, call, /*warns=*/true);
+  can_use(at::SDPBackend::efficient_attention, call, /*warns=*/true);
   TORCH_CHECK(false, "No available kernel. Aborting execution.");
 }
 
@@ -164,8 +208,8 @@ bool is_transformed(const Tensor &query) {
 // kernels (backend_operator.cpp). Tracers and vmap do not support it: they get the flash operator
 // of the CPU, or math.
 at::SDPBackend for_backend(at::SDPBackend on_cuda, const AttentionCall &call) {
-  if (on_cuda == at::SDPBackend::math) {
-    return on_cuda;
+  if (on_cuda == at::SDPBackend::math || form_of(call.query) != Form::kDense) {
+    return at::SDPBackend::math;
   }
   if (!is_transformed(call.query)) {
     return at::SDPBackend::overrideable;
@@ -205,7 +249,8 @@ Refusal flash_refuses(const AttentionCall &call) {
   if (!is_half(call.query)) {
     return because("it supports float16 and bfloat16, not ", call.query.scalar_type());
   }
-  if (call.is_causal && call.query.sym_size(2) != call.key.sym_size(2)) {
+  if (call.is_causal && form_of(call.query) == Form::kDense &&
+      call.query.sym_size(2) != call.key.sym_size(2)) {
     return because("is_causal needs as many queries as keys, got ", call.query.sym_size(2), " and ",
                    call.key.sym_size(2));
   }
@@ -227,9 +272,25 @@ Refusal efficient_refuses(const AttentionCall &call) {
   if (is_given(call.mask) && call.mask->sym_stride(-1) != 1) {
     return because("the elements of a row of the mask are not contiguous");
   }
+  if (form_of(call.query) == Form::kNested && requires_gradients(call)) {
+    return because("it has no gradients of nested tensors");
+  }
   auto refusal = efficient_heads_refuse(call, architecture);
   refusal = refusal ? refusal : heads_refuse(call, kEfficientSharesHeads);
   return refusal ? refusal : rows_refuse(call, /*ignores_single_columns=*/false);
+}
+
+bool can_use(at::SDPBackend kernel, const AttentionCall &call, bool warns) {
+  const bool is_flash = kernel == at::SDPBackend::flash_attention;
+  const auto &context = at::globalContext();
+  auto refusal = (is_flash ? context.userEnabledFlashSDP() : context.userEnabledMemEfficientSDP())
+                     ? (is_flash ? flash_refuses(call) : efficient_refuses(call))
+                     : because("the program has disabled it");
+  if (refusal && warns) {
+    TORCH_WARN("openreg: ", is_flash ? "flash" : "memory-efficient",
+               " attention is not used: ", *refusal, ".");
+  }
+  return !refusal;
 }
 
 at::SDPBackend choose_on_cuda(const AttentionCall &call) {

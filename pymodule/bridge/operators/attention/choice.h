@@ -22,6 +22,10 @@ struct AttentionCall {
 std::optional<std::string> flash_refuses(const AttentionCall &call);
 std::optional<std::string> efficient_refuses(const AttentionCall &call);
 
+// Whether the program has enabled flash_attention or efficient_attention and CUDA's kernel supports
+// the call. If not and `warns`, warns and says why.
+bool can_use(at::SDPBackend kernel, const AttentionCall &call, bool warns);
+
 // Returns what CUDA chooses: flash_attention, efficient_attention or math, in the order of the
 // program's priorities. cuDNN is never chosen. A program that enables only cuDNN, or in openreg
 // mode only the overrideable kernel, gets one of the first two. Raises RuntimeError if the program

@@ -196,9 +196,9 @@ Attended attend(const Attention &attention, const Tensor &query, const Tensor &k
 
 Tensor attention_weights(const Attention &attention, const Tensor &query, const Tensor &key) {
   const auto keys = for_each_query_head(key, sharing_heads(query, key));
-  return weights_of(attention, widened(query) * query_scale(attention),
-                    widened(keys) * key_scale(attention))
-      .dropped.to(query.scalar_type());
+  const auto weights = weights_of(attention, widened(query) * query_scale(attention),
+                                  widened(keys) * key_scale(attention));
+  return at::where(weights.dropped == 0, -weights.softmax, weights.dropped).to(query.scalar_type());
 }
 
 AttentionGradients attention_gradients(const Attention &attention, const Tensor &gradient,

@@ -37,7 +37,8 @@ struct Attended {
 Attended attend(const Attention &attention, const at::Tensor &query, const at::Tensor &key,
                 const at::Tensor &value);
 
-// Returns the weights after dropout: (batch, heads, queries, keys).
+// Returns the weights after dropout: (batch, heads, queries, keys). Dropped ones are negative, as
+// CUDA returns them.
 at::Tensor attention_weights(const Attention &attention, const at::Tensor &query,
                              const at::Tensor &key);
 
