@@ -1,6 +1,7 @@
 """torch.cuda.nccl: collectives between the devices of a process."""
 
 import concurrent.futures
+import textwrap
 
 import pytest
 import torch
@@ -34,6 +35,31 @@ def test_all_reduce_gives_all_the_result(op):
     assert torch.equal(inputs[1].cpu(), values[1])
     nccl.all_reduce(inputs, op=op)
     assert all(torch.equal(tensor.cpu(), expected) for tensor in inputs)
+
+
+def test_the_tensors_may_be_a_set():
+    values, inputs = tensors()
+    nccl.all_reduce(set(inputs))
+    assert all(torch.equal(tensor.cpu(), values.sum(0)) for tensor in inputs)
+
+
+def test_settings_and_versions_of_the_process_group():
+    group = torch.distributed.ProcessGroupNCCL
+    assert group.get_build_nccl_version() == group.get_runtime_nccl_version() == nccl.version()
+    names = ("DEFAULT", "EFFICIENCY", "ZERO")
+    assert [getattr(group, f"NCCL_CTA_POLICY_{name}") for name in names] == [0, 1, 2]
+
+
+def test_symmetric_memory_over_nccl(python):
+    code = """
+    import torch
+    import torch.distributed._symmetric_memory as symm_mem
+    for _ in range(2):
+        symm_mem.set_backend("NCCL")
+        tensor = symm_mem.empty(8, device="cuda").fill_(3)
+        print(symm_mem.get_backend("cuda"), tensor.sum().item())
+    """
+    assert python(textwrap.dedent(code)).stdout == "NCCL 24.0\n" * 2
 
 
 @pytest.mark.parametrize("root", [0, 1])

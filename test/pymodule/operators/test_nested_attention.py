@@ -105,6 +105,12 @@ def test_one_sequence_is_that_of_all_others():
 REFUSED = {
     "no sequence may be empty": lambda: [nested(sequences(lengths=(3, 0)))] * 3,
     "heads may not differ": lambda: [nested([torch.ones(3, h, 16).half() for h in (2, 4)])] * 3,
+    "keys have the lengths of values": lambda: [
+        *[nested(sequences())] * 2,
+        nested(sequences(lengths=LENGTHS[::-1])),
+    ],
+    "batch sizes fit": lambda: [nested(sequences(lengths=(2,) * n)) for n in (1, 3, 4)],
+    "numbers of heads fit": lambda: [nested(sequences(heads=count)) for count in (1, 2, 4)],
     "float64": lambda: [nested(sequences(dtype=torch.float64))] * 3,
     "all are nested or none": lambda: (
         torch.ones(4, 5, 4, 16, device=DEVICE, dtype=torch.float16),

@@ -6,6 +6,8 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "compat/attention.h"
 #include "compat/dispatch_stub.h"
@@ -59,25 +61,34 @@ bool fits(int64_t one, int64_t other, bool may_expand) {
   return one == other || (may_expand && (one == 1 || other == 1));
 }
 
+Tensor lengths_of(const Tensor &nested) {
+  return at::native::get_nested_tensor_impl(nested)->get_nested_sizes().select(1, 1);
+}
+
 // Each sequence of a nested tensor has heads, elements and a head size. Only elements may differ.
 Refusal nested_refuse(const AttentionCall &call) {
-  const auto *query = at::native::get_nested_tensor_impl(call.query);
   const bool may_expand = !requires_gradients(call);
   for (const auto *tensor : {&call.query, &call.key, &call.value}) {
     const auto *nested = at::native::get_nested_tensor_impl(*tensor);
-    const auto &sizes = nested->get_nested_sizes();
+    const auto lengths = lengths_of(*tensor);
     if (!nested->opt_size(1).has_value() || !nested->opt_size(3).has_value()) {
       return because("the sequences have different numbers of heads or head sizes");
     }
-    if (sizes.size(0) == 0 || sizes.select(1, 1).eq(0).any().item<bool>()) {
+    if (lengths.numel() == 0 || lengths.eq(0).any().item<bool>()) {
       return because("a sequence is empty");
     }
-    if (!fits(sizes.size(0), query->get_nested_sizes().size(0), may_expand) ||
-        !fits(*nested->opt_size(1), *query->opt_size(1), may_expand)) {
+  }
+  const std::array<std::pair<const Tensor *, const Tensor *>, 3> pairs{
+      {{&call.query, &call.key}, {&call.query, &call.value}, {&call.key, &call.value}}};
+  for (const auto &[one, other] : pairs) {
+    if (!fits(one->size(0), other->size(0), may_expand) ||
+        !fits(one->size(1), other->size(1), may_expand)) {
       return because("query, key and value have different batch sizes or numbers of heads");
     }
   }
-  return std::nullopt;
+  return lengths_of(call.key).eq(lengths_of(call.value)).all().item<bool>()
+             ? std::nullopt
+             : because("key and value have different lengths");
 }
 
 Refusal shapes_refuse(const AttentionCall &call) {
