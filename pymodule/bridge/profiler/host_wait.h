@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "device/device.h"
 #include "profiler/memory_note.h"
 
 namespace openreg {
@@ -23,7 +24,7 @@ struct HostWaitRecord {
 // The time for which an object of this class lives is a wait of the calling thread.
 class HostWait {
 public:
-  HostWait(Awaited awaited, c10::DeviceIndex device, int stream = 0) {
+  HostWait(Awaited awaited, c10::DeviceIndex device, int stream = OPENREG_STREAM_DEFAULT) {
     if (records_work.load(std::memory_order_relaxed)) [[unlikely]] {
       begin(awaited, device, stream);
     }

@@ -17,13 +17,13 @@ def name(path):
 
 @pytest.fixture
 def found():
-    """Run a program with an empty allocator cache, and return what is wrong with the findings."""
+    """Run a program in a pool without blocks of others; return what is wrong with the findings."""
 
     def run(path):
         module.synchronize()
-        module.empty_cache()
         program = corpus.read(path)
-        return corpus.mistakes(program, corpus.run(program))
+        with module.use_mem_pool(module.MemPool()):
+            return corpus.mistakes(program, corpus.run(program))
 
     yield run
     gc.collect()

@@ -294,9 +294,12 @@ Refusal efficient_refuses(const AttentionCall &call) {
 bool can_use(at::SDPBackend kernel, const AttentionCall &call, bool warns) {
   const bool is_flash = kernel == at::SDPBackend::flash_attention;
   const auto &context = at::globalContext();
-  auto refusal = (is_flash ? context.userEnabledFlashSDP() : context.userEnabledMemEfficientSDP())
-                     ? (is_flash ? flash_refuses(call) : efficient_refuses(call))
-                     : because("the program has disabled it");
+  const bool is_enabled =
+      is_flash ? context.userEnabledFlashSDP() : context.userEnabledMemEfficientSDP();
+  auto refusal = because("the program has disabled it");
+  if (is_enabled) {
+    refusal = is_flash ? flash_refuses(call) : efficient_refuses(call);
+  }
   if (refusal && warns) {
     TORCH_WARN("openreg: ", is_flash ? "flash" : "memory-efficient",
                " attention is not used: ", *refusal, ".");
