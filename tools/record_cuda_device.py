@@ -84,6 +84,11 @@ dist.all_reduce(x)
 torch.cuda.synchronize()
 after = pynvml.nvmlDeviceGetMemoryInfo(handle).used
 found = {"communicator": middle - before, "after all_reduce": after - before}
+for name in ("second communicator", "third communicator"):
+    group = dist.new_group([0], use_local_synchronization=True)
+    dist.all_reduce(x, group=group)
+    torch.cuda.synchronize()
+    found[name] = pynvml.nvmlDeviceGetMemoryInfo(handle).used - before
 print(json.dumps(found | {"version": torch.cuda.nccl.version()}))
 dist.destroy_process_group()
 """
@@ -127,6 +132,46 @@ found["x"] = x.numel() * 4
 print(json.dumps(found))
 """
 
+# Products of matrices in captures, with the memory that the allocator then has.
+CAPTURES = """
+import json, torch
+found = {}
+x = torch.rand(256, 256, device="cuda")
+def note(name):
+    torch.cuda.synchronize()
+    stats = torch.cuda.memory_stats()
+    found[name] = [stats[f"{what}_bytes.all.current"] for what in ("allocated", "reserved")]
+    found[name] += [stats[f"{what}_bytes.all.peak"] for what in ("allocated", "reserved")]
+note("start")
+x @ x
+note("a product")
+first, second, third = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+with torch.cuda.graph(first):
+    y = x @ x
+note("a capture")
+first.replay()
+note("a replay")
+with torch.cuda.graph(second, pool=first.pool()):
+    z = (y @ x).relu()
+note("a second capture in its pool")
+with torch.cuda.graph(third):
+    w = torch.nn.functional.linear(x, x, x[0]).sum()
+note("a capture of a linear layer")
+with torch.cuda.stream(torch.cuda.Stream()):
+    x @ x
+note("a product on a stream")
+del y, z, w
+note("results freed")
+del first, second, third
+note("graphs freed")
+torch.cuda.empty_cache()
+note("cache emptied")
+torch._C._cuda_clearCublasWorkspaces()
+torch.cuda.empty_cache()
+note("workspaces cleared")
+print(json.dumps(found))
+"""
+
 # What the first call takes, in processes of their own.
 FIRST = """
 import json, torch
@@ -144,6 +189,7 @@ PROGRAMS = {
     "memory, eager loading": EAGER,
     "nccl": NCCL,
     "workspaces": WORKSPACES,
+    "captures": CAPTURES,
 }
 PROGRAMS |= {
     f"first {name}": FIRST.format(call=call, gradients=gradients)

@@ -19,6 +19,7 @@ constexpr Dtypes kComplex{at::kComplexFloat, at::kComplexDouble};
 constexpr Dtypes kBools{at::kBool};
 constexpr Dtypes kBytes{at::kByte};
 constexpr Dtypes kHalf{at::kHalf};
+constexpr Dtypes kBFloats{at::kBFloat16};
 constexpr Dtypes kIntegers{at::kByte, at::kChar, at::kShort, at::kInt, at::kLong};
 constexpr Dtypes kFourier{at::kHalf, at::kComplexHalf};
 constexpr Dtypes kFloat8s{at::kFloat8_e5m2, at::kFloat8_e4m3fn, at::kFloat8_e5m2fnuz,
@@ -101,8 +102,6 @@ constexpr std::array kWidened = {
     WidenedRow{"aten::avg_pool3d_backward", kHalfs},
     WidenedRow{"aten::baddbmm", kHalf},
     WidenedRow{"aten::bmm", kHalf},
-    WidenedRow{"aten::channel_shuffle", kComplexHalfs | kFloat8s},
-    WidenedRow{"aten::channel_shuffle", kUnsigned, ComputedIn::kSigned},
     WidenedRow{"aten::col2im", kHalfs},
     WidenedRow{"aten::convolution", kHalf},
     WidenedRow{"aten::convolution_backward", kHalf},
@@ -112,6 +111,7 @@ constexpr std::array kWidened = {
     WidenedRow{"aten::count_nonzero", kUnsigned, ComputedIn::kIntegers},
     WidenedRow{"aten::div", kComplexHalfs},
     WidenedRow{"aten::equal", kComplexHalfs},
+    WidenedRow{"aten::erf", kBFloats},
     WidenedRow{"aten::exp", kComplexHalfs},
     WidenedRow{"aten::eye", kComplexHalfs},
     WidenedRow{"aten::eye", kUnsigned, ComputedIn::kSigned},
@@ -130,6 +130,7 @@ constexpr std::array kWidened = {
     WidenedRow{"aten::lerp", kComplexHalfs},
     WidenedRow{"aten::log", kComplexHalfs},
     WidenedRow{"aten::logaddexp", kComplexHalfs},
+    WidenedRow{"aten::logit", kHalfs},
     WidenedRow{"aten::logsumexp", kComplexHalfs},
     WidenedRow{"aten::median", kBools, ComputedIn::kBytes},
     WidenedRow{"aten::mm", kHalf},
@@ -139,10 +140,6 @@ constexpr std::array kWidened = {
     WidenedRow{"aten::multilabel_margin_loss_forward", kHalfs},
     WidenedRow{"aten::mv", kHalf},
     WidenedRow{"aten::nanmedian", kBools, ComputedIn::kBytes},
-    WidenedRow{"aten::pixel_shuffle", kComplexHalfs | kFloat8s},
-    WidenedRow{"aten::pixel_shuffle", kUnsigned, ComputedIn::kSigned},
-    WidenedRow{"aten::pixel_unshuffle", kComplexHalfs | kFloat8s},
-    WidenedRow{"aten::pixel_unshuffle", kUnsigned, ComputedIn::kSigned},
     WidenedRow{"aten::pow", kComplexHalfs},
     WidenedRow{"aten::prod", kHalfs | kComplexHalfs},
     WidenedRow{"aten::rsqrt", kComplexHalfs},
@@ -154,6 +151,8 @@ constexpr std::array kWidened = {
     WidenedRow{"aten::sin", kComplexHalfs},
     WidenedRow{"aten::sinh", kComplexHalfs},
     WidenedRow{"aten::sparse_sampled_addmm", kHalfs | kComplexHalfs},
+    WidenedRow{"aten::special_entr", kHalfs},
+    WidenedRow{"aten::special_i0e", kHalfs},
     WidenedRow{"aten::sqrt", kComplexHalfs},
     WidenedRow{"aten::sum", kComplexHalfs},
     WidenedRow{"aten::tan", kComplexHalfs},

@@ -18,6 +18,7 @@
 #include <ATen/ops/abs_native.h>
 #include <ATen/ops/alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/channel_shuffle_native.h>
 #include <ATen/ops/convolution_native.h>
 #include <ATen/ops/copy_native.h>
 #include <ATen/ops/detach_native.h>
@@ -26,9 +27,12 @@
 #include <ATen/ops/empty_quantized_native.h>
 #include <ATen/ops/expand_native.h>
 #include <ATen/ops/lstm_native.h>
+#include <ATen/ops/native_channel_shuffle_native.h>
 #include <ATen/ops/native_dropout_native.h>
 #include <ATen/ops/normal_native.h>
 #include <ATen/ops/permute_native.h>
+#include <ATen/ops/pixel_shuffle_native.h>
+#include <ATen/ops/pixel_unshuffle_native.h>
 #include <ATen/ops/select_native.h>
 #include <ATen/ops/slice_native.h>
 #include <ATen/ops/squeeze_native.h>
@@ -86,9 +90,13 @@ using at::native::empty_quantized;
 using at::native::abs;
 using at::native::abs_;
 using at::native::abs_out;
+using at::native::channel_shuffle;
 using at::native::convolution;
 using at::native::foreach_tensor_add_tensor_kernel_slow;
 using at::native::foreach_tensor_add_tensor_kernel_slow_;
 using at::native::lstm;
+using at::native::math_channel_shuffle;
+using at::native::math_pixel_shuffle;
+using at::native::math_pixel_unshuffle;
 
 } // namespace openreg::native

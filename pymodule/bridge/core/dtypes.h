@@ -30,4 +30,8 @@ private:
   uint64_t bits_ = 0;
 };
 
+constexpr bool is_half(c10::ScalarType dtype) {
+  return dtype == c10::ScalarType::Half || dtype == c10::ScalarType::BFloat16;
+}
+
 } // namespace openreg

@@ -14,6 +14,7 @@
 
 #include "compat/kernel_names.h"
 #include "compat/result_type.h"
+#include "kernels/kernels.h"
 #include "launch/cpu_kernel.h"
 
 namespace openreg {
@@ -90,6 +91,10 @@ auto find_row(std::span<const WidenedRow> rows, ScalarType dtype, Arguments argu
   });
 }
 
+const ReplacedKernel *replaced_kernel(std::string_view name, c10::DispatchKey kernel_key) {
+  return kernel_key == c10::DispatchKey::CPU ? find_replaced_kernel(name) : nullptr;
+}
+
 } // namespace
 
 void refuse_kernel_dtype(const char *cuda_name, ScalarType dtype) {
@@ -108,6 +113,7 @@ public:
 private:
   class Widened;
   ScalarType dtype_of(Arguments arguments) const;
+  bool is_replaced(Arguments arguments, ScalarType dtype) const;
   void refuse(Arguments arguments, ScalarType dtype) const;
 
   struct Argument {
@@ -120,6 +126,7 @@ private:
   c10::DispatchKey kernel_key_;
   std::span<const WidenedRow> widened_;
   std::span<const RefusedRow> refused_;
+  const ReplacedKernel *replaced_;
   bool is_pointwise_;
   std::optional<size_t> dtype_argument_; // the index of `dtype`
   std::vector<Argument> arguments_;
@@ -212,7 +219,9 @@ private:
 
 ByDtype::Rule::Rule(const c10::OperatorHandle &op, c10::DispatchKey kernel_key)
     : op_(op), kernel_key_(kernel_key), widened_(widened_rows(op.schema().name(), kernel_key)),
-      refused_(refused_rows(op.schema().name())), is_pointwise_(op.hasTag(at::Tag::pointwise)) {
+      refused_(refused_rows(op.schema().name())),
+      replaced_(replaced_kernel(op.schema().name(), kernel_key)),
+      is_pointwise_(op.hasTag(at::Tag::pointwise)) {
   const auto &arguments = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto *alias = arguments[i].alias_info();
@@ -232,12 +241,15 @@ uint64_t ByDtype::Rule::bits() const {
   for (const auto &row : refused_) {
     dtypes = dtypes | row.dtypes;
   }
-  return dtypes.bits();
+  return (replaced_ != nullptr ? dtypes | replaced_->dtypes : dtypes).bits();
 }
 
 bool ByDtype::Rule::check(Arguments arguments) const {
   const auto dtype = dtype_of(arguments);
   refuse(arguments, dtype);
+  if (is_replaced(arguments, dtype)) {
+    return true;
+  }
   const auto row = find_row(widened_, dtype, arguments);
   if (row == widened_.end()) {
     return false;
@@ -251,6 +263,10 @@ bool ByDtype::Rule::check(Arguments arguments) const {
 void ByDtype::Rule::run(torch::jit::Stack *stack) const {
   const auto arguments = std::span(*stack).last(arguments_.size());
   const auto dtype = dtype_of(arguments);
+  if (is_replaced(arguments, dtype)) {
+    replaced_->run(op_, stack);
+    return;
+  }
   const auto row = find_row(widened_, dtype, arguments);
   if (row == widened_.end()) {
     call_kernel(op_, kernel_key_, stack);
@@ -289,6 +305,11 @@ ScalarType ByDtype::Rule::dtype_of(Arguments arguments) const {
   return promoted != ScalarType::Undefined ? promoted : dtype;
 }
 
+bool ByDtype::Rule::is_replaced(Arguments arguments, ScalarType dtype) const {
+  return replaced_ != nullptr && replaced_->dtypes.contains(dtype) &&
+         (replaced_->applies == nullptr || replaced_->applies(arguments));
+}
+
 // CUDA's kernels check the dtype only if there is something to compute.
 void ByDtype::Rule::refuse(Arguments arguments, ScalarType dtype) const {
   for (const auto &row : refused_) {
@@ -305,7 +326,8 @@ ByDtype::ByDtype(const c10::OperatorHandle &op, c10::DispatchKey kernel_key)
 ByDtype::~ByDtype() = default;
 
 bool ByDtype::is_needed(const c10::OperatorName &name, c10::DispatchKey kernel_key) {
-  return !widened_rows(name.name, kernel_key).empty() || !refused_rows(name.name).empty();
+  return !widened_rows(name.name, kernel_key).empty() || !refused_rows(name.name).empty() ||
+         replaced_kernel(name.name, kernel_key) != nullptr;
 }
 
 bool ByDtype::check(Arguments arguments) const {

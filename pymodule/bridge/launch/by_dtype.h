@@ -1,9 +1,10 @@
-// Operators that compute in other dtypes than the CPU's kernels do (compat/cuda_dtypes.h).
+// Operators that compute otherwise than the CPU's kernels do, in some dtypes.
 //
 // A dtype that CUDA lacks is refused. A dtype that the CPU lacks, or computes too coarsely or
-// slowly, is computed in a wider one: the kernel of the launch copies the arguments, calls the
-// CPU's kernel, and rounds the results. The copies are host memory. Dtypes without a row only pay
-// for a test of their bits.
+// slowly, is computed in a wider one (compat/cuda_dtypes.h): the kernel of the launch copies the
+// arguments, calls the CPU's kernel, and rounds the results. A dtype in which the CPU's kernel
+// returns something else has a kernel of openreg's own (kernels/kernels.h). What these kernels
+// allocate is host memory. Dtypes without a row only pay for a test of their bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -57,12 +58,12 @@ public:
   // The bits of all dtypes that have a row.
   uint64_t bits() const { return bits_; }
 
-  // Raises CUDA's error for arguments that its kernel refuses. Returns whether run() would copy the
-  // others.
+  // Raises CUDA's error for arguments that its kernel refuses. Returns whether run() would do more
+  // for the others than call the CPU's kernel.
   bool check(Arguments arguments) const;
 
-  // Replaces the arguments on top of the stack, which are on the host, by the results of the CPU's
-  // kernel. The caller has excluded autograd.
+  // Replaces the arguments on top of the stack, which are on the host, by the results. The caller
+  // has excluded autograd.
   void run(torch::jit::Stack *stack) const;
 
 private:

@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "core/registration.h"
+#include "kernels/kernels.h"
 #include "launch/dry_host.h"
 #include "launch/typed.h"
 #include "profiler/host_wait.h"
@@ -216,14 +217,24 @@ bool is_pageable(const at::Tensor &source) {
 
 // ---- converting copies --------------------------------------------------------------------------
 
-// A copy between the host and a device that changes elements or strides, by PyTorch's CPU kernel.
+// Copies between twins or host tensors. Where the source is, elements are converted, as on CUDA.
+void copy_elements(at::Tensor &self, const at::Tensor &source, bool is_from_device) {
+  if (is_from_device && converts_to_integers(self, source)) {
+    copy_integers(self, source);
+  } else {
+    at::_ops::copy_::redispatch(kCpuKernel, self, source, /*non_blocking=*/false);
+  }
+}
+
+// A copy between the host and a device that changes elements or strides.
 class ConvertingCopy {
 public:
   // Keeps the host memory alive with an alias of the host tensor: the program may resize its tensor
   // after the call.
   ConvertingCopy(const at::Tensor &self, const at::Tensor &source)
       : to_(self.is_cpu() ? self.alias() : twin_of(self)),
-        from_(source.is_cpu() ? source.alias() : twin_of(source)) {}
+        from_(source.is_cpu() ? source.alias() : twin_of(source)),
+        is_from_device_(!source.is_cpu()) {}
 
   static void queue(const at::Tensor &self, const at::Tensor &source, c10::DeviceIndex device) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -237,7 +248,7 @@ private:
     try {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       const HostTensorAccess write(to_, true), read(from_, false);
-      at::_ops::copy_::redispatch(kCpuKernel, to_, from_, /*non_blocking=*/false);
+      copy_elements(to_, from_, is_from_device_);
       converting_copy_cost.note(to_.numel(), now_ns() - began_ns);
       return OPENREG_OK;
     } catch (const std::exception &error) {
@@ -247,6 +258,7 @@ private:
   }
 
   at::Tensor to_, from_;
+  bool is_from_device_;
 };
 
 at::Tensor &copy(at::Tensor &self, const at::Tensor &source, const CopyDevices &devices,
@@ -257,7 +269,9 @@ at::Tensor &copy(at::Tensor &self, const at::Tensor &source, const CopyDevices &
     return self;
   }
   if (!self.is_cpu() && !source.is_cpu() && !devices.are_two()) {
-    return typed<at::_ops::copy_>(self, source, non_blocking);
+    return converts_to_integers(self, source)
+               ? typed_by_dtype<at::_ops::copy_>(self, source, non_blocking)
+               : typed<at::_ops::copy_>(self, source, non_blocking);
   }
   const MemoryNote note(self, source);
   check(openreg_initialize()); // raises in a forked child
@@ -282,7 +296,7 @@ at::Tensor &copy(at::Tensor &self, const at::Tensor &source, const CopyDevices &
     guard.raise_failures();
   }
   const HostTensorAccess write(self, true), read(source, false);
-  at::_ops::copy_::redispatch(kCpuKernel, twin_or_self(self), twin_or_self(source), non_blocking);
+  copy_elements(twin_or_self(self), twin_or_self(source), !source.is_cpu());
   return self;
 }
 

@@ -1,9 +1,12 @@
 // Overloads that PyTorch has for CUDA but not for the CPU: results of another dtype than the
 // arguments', computed in the wider dtype and rounded once, and queries about CUDA's libraries. And
-// the product of integers, for which CUDA's library has more conditions than the CPU's kernel.
+// operators that CUDA has in another form than the CPU: the product of integers, for which CUDA's
+// library has more conditions, and shuffles of pixels and channels, which CUDA does with views and
+// a copy, so that the result is contiguous.
 
 #include <ATen/Operators.h>
 
+#include "compat/native_kernels.h"
 #include "core/registration.h"
 #include "launch/typed.h"
 #include "operators/composed.h"
@@ -160,6 +163,10 @@ OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("baddbmm.dtype_out", &baddbmm_dtype_out);
   library.impl("_int_mm", &int_mm);
   library.impl("_int_mm.out", &int_mm_out);
+  library.impl("pixel_shuffle", &native::math_pixel_shuffle);
+  library.impl("pixel_unshuffle", &native::math_pixel_unshuffle);
+  library.impl("native_channel_shuffle", &native::math_channel_shuffle);
+  library.impl("channel_shuffle", &native::channel_shuffle);
   library.impl("_softmax", &softmax<ops::_softmax>);
   library.impl("_log_softmax", &softmax<ops::_log_softmax>);
   library.impl("_softmax_backward_data", &softmax_backward<ops::_softmax_backward_data>);

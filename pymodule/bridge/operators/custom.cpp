@@ -34,7 +34,7 @@ using torch::autograd::variable_list;
 
 // ---- kernels ------------------------------------------------------------------------------------
 
-Tensor absolute(const Tensor &input) {
+Tensor custom_absolute(const Tensor &input) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   return at::abs(input);
 }
@@ -115,8 +115,8 @@ TORCH_LIBRARY(openreg, library) {
 }
 
 OPENREG_LIBRARY_IMPL(openreg, dense, library) {
-  library.impl("custom_abs", &absolute);
-  library.impl("custom_abs_differentiable", &absolute);
+  library.impl("custom_abs", &custom_absolute);
+  library.impl("custom_abs_differentiable", &custom_absolute);
   library.impl("custom_abs_fallthrough", &absolute_recorded);
   library.impl("custom_autograd_fn_returns_self", &returns_self); // for inference mode
   library.impl("custom_autograd_fn_aliasing", &aliasing);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/dtypes.h"
 #include "compat/operator_names.h"
 #include "core/registration.h"
 #include "launch/host_operator.h"
@@ -25,10 +26,6 @@ namespace ops = at::_ops;
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-bool is_half(const Tensor &tensor) {
-  return c10::isReducedFloatingType(tensor.scalar_type());
-}
-
 // ---- rows ---------------------------------------------------------------------------------------
 
 Tensor rows_on_host(const Tensor &gradient, const Tensor &indices, int64_t count,
@@ -41,7 +38,7 @@ Tensor rows_on_host(const Tensor &gradient, const Tensor &indices, int64_t count
 
 Tensor embedding_dense_backward(const Tensor &gradient, const Tensor &indices, c10::SymInt count,
                                 c10::SymInt padding_idx, bool scale_grad_by_freq) {
-  if (!is_half(gradient)) [[likely]] {
+  if (!is_half(gradient.scalar_type())) [[likely]] {
     return typed<ops::embedding_dense_backward>(gradient, indices, std::move(count),
                                                 std::move(padding_idx), scale_grad_by_freq);
   }
@@ -62,7 +59,7 @@ Tensor bags_on_host(const Tensor &gradient, const Tensor &indices, const Tensor 
     return at::_embedding_bag_backward(of_bags, indices, offsets, bags, sizes, largest, count,
                                        scale_grad_by_freq, mode, sparse, of_samples, padding_idx);
   };
-  if (!is_half(gradient) || sparse || mode == kBagMaximum) {
+  if (!is_half(gradient.scalar_type()) || sparse || mode == kBagMaximum) {
     return backward(gradient, weights);
   }
   const auto wide = is_given(weights) ? OptionalTensor(weights->to(at::kFloat)) : std::nullopt;

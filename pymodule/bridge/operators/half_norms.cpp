@@ -18,6 +18,7 @@
 #include <limits>
 #include <tuple>
 
+#include "core/dtypes.h"
 #include "core/registration.h"
 #include "launch/host_operator.h"
 #include "launch/typed.h"
@@ -33,13 +34,10 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
-bool is_half(const Tensor &tensor) {
-  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
-}
-
 // Whether the CPU's kernel would compute the statistics in half precision.
 bool is_to_widen(const Tensor &input, const OptionalTensor &weight) {
-  return is_half(input) && (!is_given(weight) || weight->scalar_type() == input.scalar_type());
+  return is_half(input.scalar_type()) &&
+         (!is_given(weight) || weight->scalar_type() == input.scalar_type());
 }
 
 OptionalTensor wide(const OptionalTensor &tensor) {

@@ -10,9 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._higher_order_ops.associative_scan import generic_associative_scan
 from torch._inductor import config, graph, ir, lowering, scheduler, utils
+from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.kernel.flex import flex_cpu
 from torch._inductor.virtualized import V, ops
+from torch.fx.experimental.proxy_tensor import make_fx
 
 
 def install(device_type: str) -> None:
@@ -103,6 +106,17 @@ def install(device_type: str) -> None:
 
     lowering.lowerings[flex_attention] = lower_flex_attention
 
+    # Associative scans, which only Triton has as one kernel.
+    scan_op = torch.ops.higher_order.associative_scan
+    lower_scan = lowering.lowerings[scan_op]
+
+    def lower_associative_scan(combine: ir.Subgraph, elements: Any, others: Any) -> Any:
+        if is_ours(elements[0].get_device()):
+            return _scan_in_steps(combine, elements, others)
+        return lower_scan(combine, elements, others)
+
+    lowering.lowerings[scan_op] = lower_associative_scan
+
     # Here a device differs from the CPU, which has no streams: a graph with several streams needs
     # the device guard, which defines their names. Kernels find their device by their tensors.
     needs_guard = utils.device_need_guard
@@ -142,6 +156,25 @@ def install(device_type: str) -> None:
             lowering.lowerings[jagged] = lowering.fallback_handler(
                 jagged, add_to_fallback_set=False
             )
+
+
+def _scan_in_steps(combine: ir.Subgraph, elements: Any, others: Any) -> Any:
+    """Lower an associative scan as the operators of PyTorch's generic scan."""
+    _, element_nodes, other_nodes = V.graph.current_node.args
+    count = len(elements)
+    in_dims = (0,) * (2 * count) + (None,) * len(others)
+    batched = torch.vmap(combine.graph_module, in_dims=in_dims)
+
+    def scan(*values: torch.Tensor) -> Any:
+        return generic_associative_scan(batched, list(values[:count]), 0, values[count:])
+
+    values = [
+        node.meta["val"] if isinstance(node, torch.fx.Node) else node
+        for node in (*element_nodes, *other_nodes)
+    ]
+    with V.fake_mode:
+        steps = make_fx(scan, select_decomp_table())(*values)
+    return lowering.process_subgraph_nodes(steps, [*elements, *others])
 
 
 def _replace_everywhere(old: Callable[..., Any], new: Callable[..., Any]) -> None:

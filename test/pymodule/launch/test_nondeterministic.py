@@ -50,6 +50,7 @@ BACKWARDS = {
     ),
     "adaptive_max_pool2d_backward_cuda": lambda: nn.AdaptiveMaxPool2d(3)(differentiable(2, 5, 5)),
     "avg_pool3d_backward_cuda": lambda: nn.AvgPool3d(3)(differentiable(2, 3, 3, 3)),
+    "max_pool3d_with_indices_backward_cuda": lambda: nn.MaxPool3d(3)(differentiable(2, 3, 3, 3)),
     "fractional_max_pool2d_backward_cuda": lambda: nn.FractionalMaxPool2d(2, output_ratio=0.5)(
         differentiable(2, 3, 4, 4)
     ),
@@ -71,7 +72,6 @@ BACKWARDS = {
         "bicubic", 1, 2, 4, 4, antialias=True
     ),
     "reflection_pad1d_backward_out_cuda": lambda: nn.ReflectionPad1d(1)(differentiable(2, 3, 4)),
-    "reflection_pad2d_backward_cuda": lambda: nn.ReflectionPad2d(1)(differentiable(2, 3, 4, 4)),
     "reflection_pad3d_backward_out_cuda": lambda: nn.ReflectionPad3d(1)(
         differentiable(2, 3, 4, 4, 4)
     ),
@@ -201,11 +201,11 @@ DETERMINISTIC = {
     "embedding_bag by a sum, differentiated": lambda: (
         F.embedding_bag(places(2, 3), differentiable(4, 3), mode="sum").sum().backward()
     ),
+    "reflecting padding, differentiated": lambda: (
+        nn.ReflectionPad2d(1)(differentiable(2, 3, 4, 4)).sum().backward()
+    ),
     "replicating padding, differentiated": lambda: (
         nn.ReplicationPad2d(1)(differentiable(2, 3, 4, 4)).sum().backward()
-    ),
-    "max_pool3d, differentiated": lambda: (
-        nn.MaxPool3d(3)(differentiable(2, 3, 3, 3)).sum().backward()
     ),
     "bilinear interpolation, differentiated": lambda: (
         interpolated("bilinear", 1, 2, 4, 4).sum().backward()

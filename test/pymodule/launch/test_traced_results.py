@@ -48,7 +48,12 @@ UNTRACED = {
 if DEVICE != "cuda":
     UNTRACED["aten::log_sigmoid_forward"] = "PyTorch's decomposition asks for the device type"
 # PyTorch traces a decomposition, whose strides are not those of CUDA's kernel. Ours are.
-DECOMPOSED = {"aten::_fused_rms_norm_backward", "aten::_log_softmax_backward_data"}
+DECOMPOSED = {
+    "aten::_fused_rms_norm_backward",
+    "aten::_log_softmax_backward_data",
+    "aten::pixel_shuffle",
+    "aten::pixel_unshuffle",
+}
 
 
 def describe(value, has_strides=True):
@@ -290,6 +295,12 @@ def pointwise(make):
     ]
 
 
+def shuffles(make):
+    rows, image = make.floats(2, 4, 6), make.floats(2, 4, 6, 6)
+    aten.native_channel_shuffle(rows.detach(), 2)
+    return [F.channel_shuffle(rows, 2), F.pixel_shuffle(image, 2), F.pixel_unshuffle(image, 2)]
+
+
 def factories(make):
     torch.arange(5, device=DEVICE)
     torch.arange(1, 5, device=DEVICE)
@@ -333,6 +344,7 @@ PROGRAMS = {
     "bags of embeddings": bags,
     "integer products": integer_products,
     "pointwise": pointwise,
+    "shuffles": shuffles,
     "factories": factories,
 }
 

@@ -1,3 +1,4 @@
+#include "core/dtypes.h"
 #include "operators/attention/choice.h"
 
 #include <ATen/Context.h>
@@ -33,10 +34,6 @@ int architecture_of(const Tensor &tensor) {
   openreg_device_properties properties;
   check(openreg_device_get_properties(tensor.device().index(), &properties));
   return 10 * properties.profile.major + properties.profile.minor;
-}
-
-bool is_half(const Tensor &tensor) {
-  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
 }
 
 bool requires_gradients(const AttentionCall &call) {
@@ -175,7 +172,7 @@ Refusal flash_heads_refuse(const AttentionCall &call, int architecture) {
 
 // Head sizes must be multiples of it, in elements.
 int64_t head_alignment(const AttentionCall &call, int architecture) {
-  const bool half = is_half(call.query);
+  const bool half = is_half(call.query.scalar_type());
   if (architecture >= 80) {
     return half ? 8 : 4;
   }
@@ -257,7 +254,7 @@ Refusal flash_refuses(const AttentionCall &call) {
   if (is_given(call.mask)) {
     return because("it supports no mask");
   }
-  if (!is_half(call.query)) {
+  if (!is_half(call.query.scalar_type())) {
     return because("it supports float16 and bfloat16, not ", call.query.scalar_type());
   }
   if (call.is_causal && form_of(call.query) == Form::kDense &&

@@ -179,6 +179,11 @@ OperatorResults operator_results(const AttentionArguments &arguments, FlashResul
           std::move(results.weights)};
 }
 
+// The state of the generator is on the host, if the program made it itself.
+Tensor beside(const Tensor &query, const Tensor &state) {
+  return state.is_cpu() ? state.to(query.device()) : state;
+}
+
 Three launch_flash_backward(const AttentionArguments &arguments, const Tensor &gradient,
                             const Tensor &output, const Tensor &logsumexp, const Tensor &rng_state,
                             const Tensor &unused) {
@@ -187,7 +192,7 @@ Three launch_flash_backward(const AttentionArguments &arguments, const Tensor &g
   return launch_host<&host_flash_backward>(
       "openreg_host::_scaled_dot_product_flash_attention_backward", gradient, query, key, value,
       output, logsumexp, Tensor(), Tensor(), query.size(2), key.size(2), dropout, is_causal,
-      rng_state, unused, scale);
+      beside(query, rng_state), beside(query, unused), scale);
 }
 
 EfficientResults launch_efficient(const AttentionArguments &arguments, const OptionalTensor &bias,

@@ -1,0 +1,266 @@
+// Which of several equal elements CUDA's kernels choose.
+//
+// PyTorch does not define it, and its CPU kernels choose others. But programs see it: in the
+// indices of argsort() and topk(), and in the gradients that go to the chosen elements. CUDA's
+// kernels are deterministic here, except for median().
+
+#include <ATen/Dispatch.h>
+#include <ATen/ops/arange.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "kernels/kernels.h"
+
+namespace openreg {
+
+namespace {
+
+// Rows of at most this many elements are sorted by a bitonic network, which is not stable.
+constexpr int64_t kNetwork = 32;
+// Rows of more elements have their mode computed by another kernel.
+constexpr int64_t kFusedMode = 2048;
+// A few rows of this many elements are sorted to find their largest elements.
+constexpr int64_t kSortedRow = 100000, kSortedRows = 10;
+
+using Indices = std::vector<int64_t>;
+
+// Whether x comes before y. NaN is larger than all numbers.
+template <class T> bool is_before(T x, T y, bool descending) {
+  const bool x_is_nan = x != x, y_is_nan = y != y;
+  return descending ? (x_is_nan && !y_is_nan) || x > y : (y_is_nan && !x_is_nan) || x < y;
+}
+
+template <class T> bool are_equal(T x, T y) {
+  return x == y || (x != x && y != y);
+}
+
+// Sorts indices of a row of elements by CUDA's network for 32 elements. Places that are not used
+// come last.
+template <class T> void sort_by_network(const T *row, Indices &indices, bool descending) {
+  struct Place {
+    int64_t index;
+    bool is_used;
+  };
+  Place places[kNetwork] = {};
+  for (size_t i = 0; i < indices.size(); ++i) {
+    places[i] = {indices[i], true};
+  }
+  const auto pass = [&](int64_t stride, int64_t size) {
+    for (int64_t thread = 0; thread < kNetwork / 2; ++thread) {
+      auto &first = places[2 * thread - (thread & (stride - 1))];
+      auto &second = (&first)[stride];
+      const bool is_flipped = (thread & (size / 2)) != 0;
+      const bool is_ordered =
+          !second.is_used ||
+          (first.is_used && is_before(row[first.index], row[second.index], descending));
+      if (is_ordered == is_flipped) {
+        std::swap(first, second);
+      }
+    }
+  };
+  for (int64_t size = 2; size < kNetwork; size *= 2) {
+    for (int64_t stride = size / 2; stride > 0; stride /= 2) {
+      pass(stride, size);
+    }
+  }
+  for (int64_t stride = kNetwork / 2; stride > 0; stride /= 2) {
+    pass(stride, 0);
+  }
+  for (size_t i = 0; i < indices.size(); ++i) {
+    indices[i] = places[i].index;
+  }
+}
+
+template <class T> void sort_indices(const T *row, Indices &indices, bool descending) {
+  if (std::ssize(indices) <= kNetwork) {
+    sort_by_network(row, indices, descending);
+    return;
+  }
+  std::ranges::stable_sort(
+      indices, [&](int64_t i, int64_t j) { return is_before(row[i], row[j], descending); });
+}
+
+// Calls `choose(row, indices)` for each row of `dim`, which replaces the indices of all elements.
+// Writes the chosen elements and their indices to the results. `values` and `indices` have the
+// sizes of the chosen ones in `dim`.
+template <class T, class Choose>
+void choose_in_rows(const at::Tensor &self, int64_t dim, const at::Tensor &values,
+                    const at::Tensor &indices, const Choose &choose) {
+  const auto rows = self.movedim(dim, -1).contiguous();
+  const auto length = rows.size(-1);
+  auto chosen_values = values.movedim(dim, -1).contiguous();
+  auto chosen_indices = indices.movedim(dim, -1).contiguous();
+  const auto count = chosen_values.size(-1);
+  const auto *row = rows.const_data_ptr<T>();
+  auto *value = chosen_values.mutable_data_ptr<T>();
+  auto *index = chosen_indices.mutable_data_ptr<int64_t>();
+  Indices chosen;
+  for (int64_t i = 0; i < rows.numel() / length; ++i, row += length) {
+    chosen.resize(static_cast<size_t>(length));
+    std::iota(chosen.begin(), chosen.end(), 0);
+    choose(row, chosen);
+    for (int64_t j = 0; j < count; ++j) {
+      *index++ = chosen[static_cast<size_t>(j)];
+      *value++ = row[chosen[static_cast<size_t>(j)]];
+    }
+  }
+  values.movedim(dim, -1).copy_(chosen_values);
+  indices.movedim(dim, -1).copy_(chosen_indices);
+}
+
+// The arguments of one call, by name.
+class Call {
+public:
+  Call(const c10::OperatorHandle &op, const torch::jit::Stack &stack)
+      : op_(op), first_(stack.size() - op.schema().arguments().size()),
+        self_(stack[first_].toTensor()) {}
+
+  const at::Tensor &self() const { return self_; }
+  size_t place(const std::string &name) const {
+    return first_ + static_cast<size_t>(*op_.schema().argumentIndexWithName(name));
+  }
+  int64_t dim(const torch::jit::Stack &stack) const {
+    return at::maybe_wrap_dim(stack[place("dim")].toInt(), self_.dim());
+  }
+
+private:
+  const c10::OperatorHandle &op_;
+  size_t first_;
+  at::Tensor self_;
+};
+
+struct Results {
+  explicit Results(const torch::jit::Stack &stack)
+      : values(torch::jit::peek(stack, 0, 2).toTensor()),
+        indices(torch::jit::peek(stack, 1, 2).toTensor()) {}
+  at::Tensor values, indices;
+};
+
+// The rows of a dimension; a scalar has one row of one element.
+int64_t row_length(const at::Tensor &self, int64_t dim) {
+  return self.dim() == 0 ? 1 : self.size(dim);
+}
+
+// A result without its dimension, if the operator has removed it.
+at::Tensor with_dimension(const at::Tensor &result, const at::Tensor &self, int64_t dim) {
+  return result.dim() == self.dim() ? result : result.unsqueeze(dim);
+}
+
+// Replaces the index of a chosen element in each row by that of the first or last equal one.
+template <class T>
+void choose_equal(const at::Tensor &self, int64_t dim, const Results &results, bool last) {
+  const auto values = with_dimension(results.values, self, dim);
+  const auto rows = values.movedim(dim, -1).contiguous();
+  const auto *value = rows.const_data_ptr<T>();
+  choose_in_rows<T>(
+      self, dim, values, with_dimension(results.indices, self, dim),
+      [&](const T *row, Indices &chosen) {
+        const auto is_equal = [&](int64_t i) { return are_equal(row[i], *value); };
+        const auto found =
+            last ? std::ranges::find_if(chosen.rbegin(), chosen.rend(), is_equal).base() - 1
+                 : std::ranges::find_if(chosen, is_equal);
+        chosen = {*found};
+        ++value;
+      });
+}
+
+template <class Function> void for_dtype(const at::Tensor &self, const Function &function) {
+  AT_DISPATCH_ALL_TYPES_AND3(at::kBool, at::kHalf, at::kBFloat16, self.scalar_type(),
+                             "equal_elements", [&] { function(scalar_t{}); });
+}
+
+} // namespace
+
+void sort_like_cuda(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+  const Call call(op, *stack);
+  const auto &self = call.self();
+  const auto dim = call.dim(*stack);
+  const bool descending = (*stack)[call.place("descending")].toBool();
+  auto &stable = (*stack)[call.place("stable")];
+  const bool is_stable = stable.isBool() && stable.toBool();
+  stable = true;
+  call_pytorch(op, stack);
+  if (is_stable || row_length(self, dim) > kNetwork || row_length(self, dim) <= 1 ||
+      self.numel() == 0) {
+    return;
+  }
+  const Results results(*stack);
+  for_dtype(self, [&]<class T>(T) {
+    choose_in_rows<T>(
+        self, dim, results.values, results.indices,
+        [&](const T *row, Indices &chosen) { sort_by_network(row, chosen, descending); });
+  });
+}
+
+void topk_like_cuda(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+  const Call call(op, *stack);
+  const auto &self = call.self();
+  const auto dim = call.dim(*stack);
+  const auto k = (*stack)[call.place("k")].toInt();
+  const bool largest = (*stack)[call.place("largest")].toBool();
+  const bool sorted = (*stack)[call.place("sorted")].toBool();
+  call_pytorch(op, stack);
+  const auto length = row_length(self, dim);
+  if (self.numel() == 0 || k == 0 || length <= 1) {
+    return;
+  }
+  const Results results(*stack);
+  const bool is_by_sort = length >= kSortedRow && self.numel() / length <= kSortedRows &&
+                          self.scalar_type() != at::kBool;
+  for_dtype(self, [&]<class T>(T) {
+    choose_in_rows<T>(self, dim, results.values, results.indices,
+                      [&](const T *row, Indices &chosen) {
+                        const auto precedes = [&](int64_t i, int64_t j) {
+                          return is_before(row[i], row[j], largest);
+                        };
+                        auto order = chosen;
+                        std::ranges::nth_element(order, order.begin() + (k - 1), precedes);
+                        const auto last = row[order[static_cast<size_t>(k - 1)]];
+                        // The elements before the last chosen one, and as many equal to it as are
+                        // needed.
+                        const auto end = std::ranges::stable_partition(chosen, [&](int64_t i) {
+                                           return is_before(row[i], last, largest);
+                                         }).begin();
+                        std::stable_partition(end, chosen.end(),
+                                              [&](int64_t i) { return are_equal(row[i], last); });
+                        chosen.resize(static_cast<size_t>(k));
+                        if (is_by_sort) {
+                          std::ranges::stable_sort(chosen, precedes);
+                        } else if (sorted) {
+                          sort_indices(row, chosen, largest);
+                        }
+                      });
+  });
+}
+
+void kthvalue_like_cuda(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+  const Call call(op, *stack);
+  const auto dim = call.dim(*stack);
+  call_pytorch(op, stack);
+  if (call.self().numel() == 0 || call.self().dim() == 0) {
+    return;
+  }
+  const Results results(*stack);
+  for_dtype(call.self(),
+            [&]<class T>(T) { choose_equal<T>(call.self(), dim, results, /*last=*/false); });
+}
+
+void mode_like_cuda(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+  const Call call(op, *stack);
+  const auto &self = call.self();
+  const auto dim = call.dim(*stack);
+  call_pytorch(op, stack);
+  // Each NaN is an element of its own. Which of them CUDA chooses is not known.
+  if (self.numel() == 0 || self.dim() == 0 ||
+      (self.is_floating_point() && self.isnan().any().item<bool>())) {
+    return;
+  }
+  const Results results(*stack);
+  const bool is_last = row_length(self, dim) <= kFusedMode;
+  for_dtype(self, [&]<class T>(T) { choose_equal<T>(self, dim, results, is_last); });
+}
+
+} // namespace openreg
