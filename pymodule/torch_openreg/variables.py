@@ -230,7 +230,7 @@ VARIABLES = (
     ),
     Variable(
         "OPENREG_NCCL_MEMORY",
-        "544 for 2 ranks, 688 for more",
+        "388 for 1 rank, 544 for 2, 688 for more",
         "a number of MiB up to 1048576",
         "With `OPENREG_GPU_OVERHEAD=1`: the device memory that each communicator takes, an "
         "estimate.",

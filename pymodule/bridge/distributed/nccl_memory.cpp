@@ -17,7 +17,7 @@ constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kLargestMiB = kMiB; // one TiB
 
 uint64_t default_mib(int ranks) {
-  return ranks < 2 ? 0 : ranks == 2 ? 544 : 688;
+  return ranks < 2 ? 388 : ranks == 2 ? 544 : 688;
 }
 
 // What the device counts. In a dry run the estimate is only reported, because it is too much for

@@ -160,7 +160,8 @@ def install(device_type: str) -> None:
 
 def _scan_in_steps(combine: ir.Subgraph, elements: Any, others: Any) -> Any:
     """Lower an associative scan as the operators of PyTorch's generic scan."""
-    _, element_nodes, other_nodes = V.graph.current_node.args
+    arguments: Any = V.graph.current_node.args
+    nodes = [*arguments[1], *arguments[2]]
     count = len(elements)
     in_dims = (0,) * (2 * count) + (None,) * len(others)
     batched = torch.vmap(combine.graph_module, in_dims=in_dims)
@@ -168,10 +169,7 @@ def _scan_in_steps(combine: ir.Subgraph, elements: Any, others: Any) -> Any:
     def scan(*values: torch.Tensor) -> Any:
         return generic_associative_scan(batched, list(values[:count]), 0, values[count:])
 
-    values = [
-        node.meta["val"] if isinstance(node, torch.fx.Node) else node
-        for node in (*element_nodes, *other_nodes)
-    ]
+    values = [node.meta["val"] if isinstance(node, torch.fx.Node) else node for node in nodes]
     with V.fake_mode:
         steps = make_fx(scan, select_decomp_table())(*values)
     return lowering.process_subgraph_nodes(steps, [*elements, *others])

@@ -147,6 +147,27 @@ def test_attention_with_a_function_of_scores_has_gradients_in_eager():
         torch.testing.assert_close(grad, each.grad)
 
 
+@pytest.mark.skipif(DEVICE != "cuda", reason="PyTorch refuses other device types")
+@pytest.mark.parametrize("reverse", (False, True))
+def test_associative_scan(generated, reverse):
+    from torch._higher_order_ops.associative_scan import associative_scan
+
+    def combine(one, other):  # of linear recurrences
+        return one[0] * other[0], other[0] * one[1] + other[1]
+
+    def scan(values, mode):
+        return associative_scan(combine, values, 1, reverse=reverse, combine_mode=mode)
+
+    factors = torch.rand(3, 7, 2, device=DEVICE)
+    terms = torch.rand(3, 7, 2, device=DEVICE, requires_grad=True)
+    results = torch.compile(scan, fullgraph=True)((factors, terms), "pointwise")
+    (gradient,) = torch.autograd.grad(results[1].sum(), terms)
+    expected = scan((factors, terms), "generic")
+    torch.testing.assert_close(results, expected)
+    (expected_gradient,) = torch.autograd.grad(expected[1].sum(), terms)
+    torch.testing.assert_close(gradient, expected_gradient)
+
+
 def test_results_of_convolutions_have_the_layout_that_was_traced(generated):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.SiLU(), nn.Conv2d(4, 2, 1))
     model = model.to(memory_format=torch.channels_last)
