@@ -183,6 +183,8 @@ bool are_sparse_csr(Arguments arguments) {
 
 constexpr std::array kWidenedCoo = {
     WidenedRow{"aten::_sparse_sparse_matmul", kHalfs},
+    WidenedRow{"aten::_to_dense", kComplexHalfs},
+    WidenedRow{"aten::add", kComplexHalfs},
     WidenedRow{"aten::add", kHalfs, ComputedIn::kWider, nullptr, &are_sparse},
     WidenedRow{"aten::mul", kBools, ComputedIn::kBytes, nullptr, &are_sparse},
     WidenedRow{"aten::sub", kHalfs, ComputedIn::kWider, nullptr, &are_sparse},

@@ -116,7 +116,16 @@ class Call {
 public:
   Call(const c10::OperatorHandle &op, const torch::jit::Stack &stack)
       : op_(op), first_(stack.size() - op.schema().arguments().size()),
-        self_(stack[first_].toTensor()) {}
+        self_(stack[first_].toTensor()) {
+    // The argument, also if a result is written to its memory.
+    const auto is_overwritten = [this](const c10::IValue &each) {
+      return each.isTensor() && each.toTensor().is_alias_of(self_);
+    };
+    if (std::any_of(stack.begin() + static_cast<std::ptrdiff_t>(first_) + 1, stack.end(),
+                    is_overwritten)) {
+      self_ = self_.clone();
+    }
+  }
 
   const at::Tensor &self() const { return self_; }
   size_t place(const std::string &name) const {

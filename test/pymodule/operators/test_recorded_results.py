@@ -171,6 +171,10 @@ def test_sort_of_short_rows():
     torch.sort(columns, dim=0, out=out)
     assert out[1][:, 0].tolist() == indices.tolist()
     assert out[0][:, 1].tolist() == values.tolist()
+    into_itself = x.clone()
+    out = (into_itself, torch.empty_like(x))
+    assert torch.sort(into_itself, out=out).indices.tolist() == indices.tolist()
+    assert into_itself.tolist() == values.tolist()
 
 
 def test_chosen_elements_get_the_gradient():

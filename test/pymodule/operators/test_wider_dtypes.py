@@ -415,3 +415,12 @@ def test_nansum_of_complex(dtype):
     assert torch.nanmean(there).item() == (1 + 3j) / 2
     out = torch.empty(2, dtype=dtype, device=DEVICE)
     assert torch.nansum(there, 1, out=out).tolist() == [1 + 1j, 2j]
+
+
+def test_sparse_complex32_becomes_dense():
+    numbers = torch.eye(3, dtype=torch.complex64, device=DEVICE).to(torch.complex32)
+    sparse = numbers.to_sparse()
+    assert torch.equal(sparse.to_dense(), numbers)
+    assert torch.equal((sparse + sparse).to_dense().real, 2 * numbers.real)
+    assert torch.equal((numbers + sparse).real, 2 * numbers.real)
+    assert sparse.sum().to(torch.complex64).item() == 3
