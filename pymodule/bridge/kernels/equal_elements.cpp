@@ -5,7 +5,7 @@
 // kernels are deterministic here, except for median().
 
 #include <ATen/Dispatch.h>
-#include <ATen/ops/arange.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <numeric>
@@ -24,6 +24,8 @@ constexpr int64_t kNetwork = 32;
 constexpr int64_t kFusedMode = 2048;
 // A few rows of this many elements are sorted to find their largest elements.
 constexpr int64_t kSortedRow = 100000, kSortedRows = 10;
+
+constexpr int64_t kElementsPerThread = 32768;
 
 using Indices = std::vector<int64_t>;
 
@@ -83,9 +85,9 @@ template <class T> void sort_indices(const T *row, Indices &indices, bool descen
       indices, [&](int64_t i, int64_t j) { return is_before(row[i], row[j], descending); });
 }
 
-// Calls `choose(row, indices)` for each row of `dim`, which replaces the indices of all elements.
-// Writes the chosen elements and their indices to the results. `values` and `indices` have the
-// sizes of the chosen ones in `dim`.
+// Calls `choose(row, values, chosen)` for each row of `dim`, on several threads. `values` are those
+// of PyTorch's kernel. It appends the indices of the elements to choose, or none if PyTorch's
+// choice is CUDA's. Writes the chosen elements and their indices to the results.
 template <class T, class Choose>
 void choose_in_rows(const at::Tensor &self, int64_t dim, const at::Tensor &values,
                     const at::Tensor &indices, const Choose &choose) {
@@ -94,21 +96,50 @@ void choose_in_rows(const at::Tensor &self, int64_t dim, const at::Tensor &value
   auto chosen_values = values.movedim(dim, -1).contiguous();
   auto chosen_indices = indices.movedim(dim, -1).contiguous();
   const auto count = chosen_values.size(-1);
-  const auto *row = rows.const_data_ptr<T>();
+  const auto *elements = rows.const_data_ptr<T>();
   auto *value = chosen_values.mutable_data_ptr<T>();
   auto *index = chosen_indices.mutable_data_ptr<int64_t>();
-  Indices chosen;
-  for (int64_t i = 0; i < rows.numel() / length; ++i, row += length) {
-    chosen.resize(static_cast<size_t>(length));
-    std::iota(chosen.begin(), chosen.end(), 0);
-    choose(row, chosen);
-    for (int64_t j = 0; j < count; ++j) {
-      *index++ = chosen[static_cast<size_t>(j)];
-      *value++ = row[chosen[static_cast<size_t>(j)]];
-    }
+  at::parallel_for(0, rows.numel() / length, std::max<int64_t>(kElementsPerThread / length, 1),
+                   [&](int64_t begin, int64_t end) {
+                     Indices chosen;
+                     for (int64_t i = begin; i < end; ++i) {
+                       const T *row = elements + i * length;
+                       chosen.clear();
+                       choose(row, value + i * count, chosen);
+                       for (size_t j = 0; j < chosen.size(); ++j) {
+                         const auto to = i * count + static_cast<int64_t>(j);
+                         index[to] = chosen[j];
+                         value[to] = row[chosen[j]];
+                       }
+                     }
+                   });
+  if (!chosen_values.is_alias_of(values)) {
+    values.movedim(dim, -1).copy_(chosen_values);
   }
-  values.movedim(dim, -1).copy_(chosen_values);
-  indices.movedim(dim, -1).copy_(chosen_indices);
+  if (!chosen_indices.is_alias_of(indices)) {
+    indices.movedim(dim, -1).copy_(chosen_indices);
+  }
+}
+
+// The last in order of k values.
+template <class T> T last_of(const T *values, int64_t k, bool largest) {
+  return *std::max_element(values, values + k, [&](T x, T y) { return is_before(x, y, largest); });
+}
+
+// Appends the indices of the elements before `last`, and then as many equal to it as are missing,
+// both as they are in the row.
+template <class T>
+void gather_largest(const T *row, int64_t length, T last, bool largest, int64_t k,
+                    Indices &chosen) {
+  Indices equal;
+  for (int64_t i = 0; i < length; ++i) {
+    if (is_before(last, row[i], largest)) [[likely]] {
+      continue;
+    }
+    (are_equal(row[i], last) ? equal : chosen).push_back(i);
+  }
+  const auto missing = k - std::ssize(chosen);
+  chosen.insert(chosen.end(), equal.begin(), equal.begin() + missing);
 }
 
 // The arguments of one call, by name.
@@ -161,19 +192,15 @@ at::Tensor with_dimension(const at::Tensor &result, const at::Tensor &self, int6
 // Replaces the index of a chosen element in each row by that of the first or last equal one.
 template <class T>
 void choose_equal(const at::Tensor &self, int64_t dim, const Results &results, bool last) {
-  const auto values = with_dimension(results.values, self, dim);
-  const auto rows = values.movedim(dim, -1).contiguous();
-  const auto *value = rows.const_data_ptr<T>();
-  choose_in_rows<T>(
-      self, dim, values, with_dimension(results.indices, self, dim),
-      [&](const T *row, Indices &chosen) {
-        const auto is_equal = [&](int64_t i) { return are_equal(row[i], *value); };
-        const auto found =
-            last ? std::ranges::find_if(chosen.rbegin(), chosen.rend(), is_equal).base() - 1
-                 : std::ranges::find_if(chosen, is_equal);
-        chosen = {*found};
-        ++value;
-      });
+  choose_in_rows<T>(self, dim, with_dimension(results.values, self, dim),
+                    with_dimension(results.indices, self, dim),
+                    [&, length = self.size(dim)](const T *row, const T *value, Indices &chosen) {
+                      int64_t i = last ? length - 1 : 0;
+                      while (!are_equal(row[i], *value) && i != (last ? 0 : length - 1)) {
+                        i += last ? -1 : 1;
+                      }
+                      chosen.push_back(i);
+                    });
 }
 
 template <class Function> void for_dtype(const at::Tensor &self, const Function &function) {
@@ -192,15 +219,22 @@ void sort_like_cuda(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
   const bool is_stable = stable.isBool() && stable.toBool();
   stable = true;
   call_pytorch(op, stack);
-  if (is_stable || row_length(self, dim) > kNetwork || row_length(self, dim) <= 1 ||
-      self.numel() == 0) {
+  const auto length = row_length(self, dim);
+  if (is_stable || length > kNetwork || length <= 1 || self.numel() == 0) {
     return;
   }
   const Results results(*stack);
   for_dtype(self, [&]<class T>(T) {
-    choose_in_rows<T>(
-        self, dim, results.values, results.indices,
-        [&](const T *row, Indices &chosen) { sort_by_network(row, chosen, descending); });
+    choose_in_rows<T>(self, dim, results.values, results.indices,
+                      [&](const T *row, const T *values, Indices &chosen) {
+                        const auto *end = values + length;
+                        if (std::adjacent_find(values, end, &are_equal<T>) == end) {
+                          return;
+                        }
+                        chosen.resize(static_cast<size_t>(length));
+                        std::iota(chosen.begin(), chosen.end(), 0);
+                        sort_by_network(row, chosen, descending);
+                      });
   });
 }
 
@@ -221,23 +255,13 @@ void topk_like_cuda(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
                           self.scalar_type() != at::kBool;
   for_dtype(self, [&]<class T>(T) {
     choose_in_rows<T>(self, dim, results.values, results.indices,
-                      [&](const T *row, Indices &chosen) {
-                        const auto precedes = [&](int64_t i, int64_t j) {
-                          return is_before(row[i], row[j], largest);
-                        };
-                        auto order = chosen;
-                        std::ranges::nth_element(order, order.begin() + (k - 1), precedes);
-                        const auto last = row[order[static_cast<size_t>(k - 1)]];
-                        // The elements before the last chosen one, and as many equal to it as are
-                        // needed.
-                        const auto end = std::ranges::stable_partition(chosen, [&](int64_t i) {
-                                           return is_before(row[i], last, largest);
-                                         }).begin();
-                        std::stable_partition(end, chosen.end(),
-                                              [&](int64_t i) { return are_equal(row[i], last); });
-                        chosen.resize(static_cast<size_t>(k));
+                      [&](const T *row, const T *values, Indices &chosen) {
+                        gather_largest(row, length, last_of(values, k, largest), largest, k,
+                                       chosen);
                         if (is_by_sort) {
-                          std::ranges::stable_sort(chosen, precedes);
+                          std::ranges::stable_sort(chosen, [&](int64_t i, int64_t j) {
+                            return is_before(row[i], row[j], largest);
+                          });
                         } else if (sorted) {
                           sort_indices(row, chosen, largest);
                         }

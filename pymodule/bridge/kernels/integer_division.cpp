@@ -25,6 +25,15 @@ bool is_any(const at::Tensor &condition) {
   return condition.any().item<bool>();
 }
 
+// Whether no divisor is zero or -1, for most programs: there is one, or all are positive.
+bool are_plain(const at::Tensor &divisors) {
+  if (divisors.numel() == 1) {
+    const auto divisor = divisors.item<int64_t>();
+    return divisor != 0 && divisor != -1;
+  }
+  return divisors.numel() == 0 || divisors.min().item<int64_t>() > 0;
+}
+
 at::Tensor filled(const at::Tensor &like, int64_t value) {
   return at::full_like(like, value, at::MemoryFormat::Contiguous);
 }
@@ -77,6 +86,10 @@ void divide_integers(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
   const auto self = tensor_of(arguments[0]);
   const auto other = arguments[1].toTensor();
   const auto dtype = at::result_type(self, other);
+  if (are_plain(other)) {
+    call_pytorch(op, stack);
+    return;
+  }
   const auto is_zero = other.eq(0);
   const bool has_zero = is_any(is_zero);
   // A quotient of 8 or 16 bits cannot overflow, because it is computed in 32.
