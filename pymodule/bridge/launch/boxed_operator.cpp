@@ -151,10 +151,10 @@ at::Tensor BoxedOperator::substitute_argument(Devices &devices, const at::Tensor
   return twin;
 }
 
-// A kernel that converts dtypes takes memory for the copies.
+// A kernel that does more than the CPU's takes memory of its own.
 KernelTraits BoxedOperator::traits_of(const Call &call) const {
   auto traits = traits_;
-  if (call.converts_dtypes) {
+  if (call.differs_by_dtype) {
     traits.memory = KernelMemory::kUnknown;
   }
   return traits;
@@ -229,7 +229,7 @@ void BoxedOperator::substitute_arguments(Call &call) const {
 BoxedOperator::Call BoxedOperator::begin_call(torch::jit::Stack *stack) const {
   check_supported();
   Call call{.stack = stack};
-  call.converts_dtypes = kernel_.check(torch::jit::last(*stack, written_.size()));
+  call.differs_by_dtype = kernel_.check(torch::jit::last(*stack, written_.size()));
   substitute_arguments(call);
   call.elements = count_elements(call.substituted);
   return call;

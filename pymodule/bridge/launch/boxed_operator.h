@@ -55,7 +55,7 @@ private:
   struct Call {
     torch::jit::Stack *stack;
     SubstitutedList substituted{};
-    bool converts_dtypes = false; // the kernel copies its arguments (by_dtype.h)
+    bool differs_by_dtype = false; // the kernel does more than the CPU's (by_dtype.h)
     int64_t elements = 0;
     c10::DeviceIndex device = -1;         // where the kernel allocates; -1: on the host
     std::optional<Placement> placement{}; // nothing: only a plan knows it
