@@ -129,7 +129,11 @@ def test_values_are_those_of_the_cpu(name, source):
                 else each
                 for each in arguments
             ]
-            torch.testing.assert_close(operator(*arguments), operator(*on_host), check_device=False)
+            if operator is aten.sort.default:  # equal elements keep their order, as on CUDA
+                expected = aten.sort.stable(*on_host, stable=True)
+            else:
+                expected = operator(*on_host)
+            torch.testing.assert_close(operator(*arguments), expected, check_device=False)
 
 
 def test_without_plans_an_operator_takes_its_results_only(source):
