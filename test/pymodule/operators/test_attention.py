@@ -476,3 +476,20 @@ def test_attention_compiles_with_its_gradients(layout):
     compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
     for actual, expected in zip(run(compiled), run(attention), strict=True):
         assert torch.equal(actual, expected)
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="the operator is CUDA's")
+def test_gradient_of_flash_attention_takes_seeds_on_the_host():
+    query, key, value = (torch.randn(1, 2, 8, 16, device=DEVICE).half() for _ in range(3))
+    output, logsumexp, _, _, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
+        query, key, value
+    )
+
+    def gradients(device):
+        seed, offset = (torch.zeros((), dtype=torch.int64, device=device) for _ in range(2))
+        return torch.ops.aten._scaled_dot_product_flash_attention_backward(
+            *(torch.ones_like(output), query, key, value, output, logsumexp),
+            *(None, None, 8, 8, 0.0, False, seed, offset),
+        )
+
+    torch.testing.assert_close(gradients("cpu"), gradients(DEVICE))
