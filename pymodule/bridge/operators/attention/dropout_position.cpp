@@ -72,11 +72,11 @@ Tensor state_of(openreg_philox position, const Tensor &query) {
 }
 
 openreg_philox words_of_state(double dropout, const Tensor &state) {
-  if (state.is_meta()) {
+  if (state.is_meta() || !(dropout > 0)) { // the state may be of any dtype, if it is not used
     return {0, 0};
   }
   const auto *numbers = state.const_data_ptr<uint64_t>();
-  return dropout > 0 ? own_words({numbers[0], numbers[1]}) : openreg_philox{0, 0};
+  return own_words({numbers[0], numbers[1]});
 }
 
 std::pair<Tensor, Tensor> unused_position(double dropout, const Tensor &query) {
