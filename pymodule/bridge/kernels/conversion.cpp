@@ -1,5 +1,6 @@
-// Conversions of floats to integers as a GPU does them: the nearest integer of the dtype's range.
-// The result of a CPU is undefined there, and usually the smallest number.
+// Conversions of floats to integers as a GPU does them: a number outside of the dtype's range
+// becomes the nearest limit. C++ does not define such a conversion, and a CPU often returns the
+// smallest number.
 
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/real.h>
@@ -16,7 +17,7 @@ namespace openreg {
 
 namespace {
 
-// 2^n as a float, where n is the number of digits of an integer dtype: the first value above it.
+// The first number above an integer dtype's range, as a float.
 template <class Float, class Integer>
 constexpr Float
     kAbove = static_cast<Float>(Integer{1} << (std::numeric_limits<Integer>::digits - 1)) * 2;

@@ -127,7 +127,8 @@ template <class T> T last_of(const T *values, int64_t k, bool largest) {
 }
 
 // Appends the indices of the elements before `last`, and then as many equal to it as are missing,
-// both as they are in the row.
+// both as they are in the row. They are at most k, also if another stream, which should have
+// waited, writes to the row meanwhile.
 template <class T>
 void gather_largest(const T *row, int64_t length, T last, bool largest, int64_t k,
                     Indices &chosen) {
@@ -138,8 +139,10 @@ void gather_largest(const T *row, int64_t length, T last, bool largest, int64_t 
     }
     (are_equal(row[i], last) ? equal : chosen).push_back(i);
   }
-  const auto missing = k - std::ssize(chosen);
-  chosen.insert(chosen.end(), equal.begin(), equal.begin() + missing);
+  equal.resize(
+      static_cast<size_t>(std::clamp<int64_t>(k - std::ssize(chosen), 0, std::ssize(equal))));
+  chosen.insert(chosen.end(), equal.begin(), equal.end());
+  chosen.resize(static_cast<size_t>(std::min(k, std::ssize(chosen))));
 }
 
 // The arguments of one call, by name.

@@ -63,7 +63,7 @@ def split(shares):
     return taken_by(lambda _: dist.split_group(split_ranks=everyone, pg_options=options))
 
 
-@pytest.mark.parametrize(("size", "mib"), [(2, 544), (3, 688)])
+@pytest.mark.parametrize(("size", "mib"), [(1, 388), (2, 544), (3, 688)])
 def test_a_group_takes_the_documented_estimate(tmp_path, size, mib):
     with ranks_with(tmp_path, size) as ranks:
         assert ranks.call(make_group) == [mib] * size

@@ -1,10 +1,11 @@
 """Compares results with records of GPUs, made by tools/record_cuda_results.py.
 
-The tests run the edges of the record: values at the limits of dtypes, divisions by zero, and which
-of several equal elements an operator chooses. They also test the kernels that return these results
-(pymodule/bridge/kernels) with other arguments than the record has.
+The first test runs the edges of the record: values at the limits of dtypes, divisions by zero, and
+which of several equal elements an operator chooses. The others test what the record showed, with
+other arguments: the kernels in pymodule/bridge/kernels, layouts, and functions in half precision.
 """
 
+import functools
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from device import DEVICE
 
@@ -195,3 +197,34 @@ def test_empty_and_single_rows():
     assert x.mode().indices.tolist() == [0] * 3
     assert torch.tensor(2.0, device=DEVICE).kthvalue(1).indices.item() == 0
     assert torch.tensor(2.0, device=DEVICE).topk(1).indices.item() == 0
+
+
+# ---- layouts -------------------------------------------------------------------------------------
+
+
+def test_shuffles_are_contiguous():
+    image = torch.arange(2 * 4 * 6 * 6.0, device=DEVICE).reshape(2, 4, 6, 6)
+    image = image.contiguous(memory_format=torch.channels_last)
+    for result, expected in (
+        (F.pixel_shuffle(image, 2), F.pixel_shuffle(image.cpu(), 2)),
+        (F.pixel_unshuffle(image, 2), F.pixel_unshuffle(image.cpu(), 2)),
+        (F.channel_shuffle(image, 2), F.channel_shuffle(image.cpu(), 2)),
+    ):
+        assert result.is_contiguous()
+        assert torch.equal(result.cpu(), expected)
+
+
+# ---- half precision ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ("logit", "special.entr", "special.i0e"))
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
+def test_functions_are_rounded_once(name, dtype):
+    function = functools.reduce(getattr, name.split("."), torch)
+    x = (torch.arange(1, 200) / 200).to(dtype)
+    assert torch.equal(function(x.to(DEVICE)).cpu(), function(x.float()).to(dtype))
+
+
+def test_small_numbers_in_bfloat16_have_an_error_function():
+    x = torch.tensor([1e-8, -1e-30], dtype=torch.bfloat16)
+    assert torch.equal(torch.erf(x.to(DEVICE)).cpu(), torch.erf(x.float()).to(x.dtype))
