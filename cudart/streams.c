@@ -1,8 +1,8 @@
 /* streams.c: streams, and the submission of work to them.
  *
  * A cudaStream_t is the handle that openreg_stream_make_handle makes; it is not a pointer to
- * anything. cudaStreamCreate gives out the streams of openreg's pools: 32 normal and 32 of high
- * priority for each device, which PyTorch uses too. It prefers streams that this library has not
+ * anything. cudaStreamCreate gives out the streams of openreg's pools: 32 of each priority for
+ * each device, which PyTorch uses too. It prefers streams that this library has not
  * given out. With more streams than that, two handles are the same stream: their work is ordered
  * although it need not be. So a destroyed handle is not recognized as such.
  */
@@ -141,7 +141,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *leastPriority, int *greatestPr
   if (error == cudaSuccess && leastPriority != NULL)
     *leastPriority = 0;
   if (error == cudaSuccess && greatestPriority != NULL)
-    *greatestPriority = -1;
+    *greatestPriority = 1 - OPENREG_STREAM_PRIORITIES;
   return error;
 }
 

@@ -399,9 +399,9 @@ openreg_status openreg_fill(void *destination, int value, size_t bytes);
 /* ---- streams --------------------------------------------------------------------------------- */
 
 /* A stream runs its work in the order of submission, concurrently with other streams. Streams are
- * identified by numbers: 0 is the default stream of its device; then come 32 normal and 32
- * high-priority streams. A stream allocates nothing until work is queued on it. Then it gets a
- * queue of 64 KiB and a worker thread on the device's cores.
+ * identified by numbers: 0 is the default stream of its device; then come 32 streams of each
+ * priority: 0 (normal), -1, -2 and -3 (the highest). A stream allocates nothing until work is
+ * queued on it. Then it gets a queue of 64 KiB and a worker thread on the device's cores.
  *
  * Order. Launching, try_begin_inline, recording a timing event and wait_event are submissions.
  * Submissions to one stream are ordered by the calls: those of one thread, and those of several
@@ -432,20 +432,21 @@ openreg_status openreg_fill(void *destination, int value, size_t bytes);
 enum {
   OPENREG_STREAM_DEFAULT = 0,
   OPENREG_STREAMS_PER_POOL = 32,
-  OPENREG_STREAMS_PER_DEVICE = 1 + 2 * OPENREG_STREAMS_PER_POOL,
+  OPENREG_STREAM_PRIORITIES = 4, /* 0, -1, -2 and -3, as PyTorch has them */
+  OPENREG_STREAMS_PER_DEVICE = 1 + OPENREG_STREAM_PRIORITIES * OPENREG_STREAMS_PER_POOL,
   /* Unfinished submissions that a stream can hold, as in CUDA. The next submission waits until half
    * of them have finished. */
   OPENREG_STREAM_QUEUE_LENGTH = 1024,
 };
 
-/* Returns the next stream of the device's pool, round robin. priority < 0 means high priority, as
- * in CUDA. Errors: INVALID_DEVICE. */
+/* Returns the next stream of a priority, round robin. Numbers beyond the range mean its nearest
+ * priority, as in CUDA. Errors: INVALID_DEVICE. */
 openreg_status openreg_stream_from_pool(int device, int priority, int *stream);
 
-/* Returns -1 for high-priority streams and 0 for others. While work at the head of a high-priority
- * stream is waiting to begin, no function of the device's other streams begins. Running work is not
- * stopped. If the system permits it, workers of high-priority streams get a larger share of their
- * cores. Errors: INVALID_DEVICE, INVALID_ARGUMENT (no such stream). */
+/* Returns a stream's priority. While work at the head of a stream is waiting to begin, no function
+ * of the device's streams of lower priority begins, if the stream's priority is not 0. Running work
+ * is not stopped. If the system permits it, workers of priorities below 0 get a larger share of
+ * their cores. Errors: INVALID_DEVICE, INVALID_ARGUMENT (no such stream). */
 openreg_status openreg_stream_priority(int device, int stream, int *priority);
 
 /* The calling thread's current stream on a device, initially the default stream. Errors:

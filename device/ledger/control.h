@@ -41,7 +41,7 @@
 
 #pragma GCC visibility push(hidden)
 
-enum { OPENREG_CONTROL_VERSION = 2, OPENREG_CONTROL_PATH_BYTES = OPENREG_GROUP_NAME_BYTES + 64 };
+enum { OPENREG_CONTROL_VERSION = 3, OPENREG_CONTROL_PATH_BYTES = OPENREG_GROUP_NAME_BYTES + 64 };
 
 struct control_device {
   uint64_t capacity_bytes;

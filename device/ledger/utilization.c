@@ -19,7 +19,7 @@
 #include "base/futex.h"
 #include "device/streams/busy_time.h"
 
-#define TICKS(ns) ((int64_t)(ns) / 1024)
+#define TICKS(ns) ((int64_t)(ns) / OPENREG_BUSY_TICK_NS)
 
 #define SECOND_NS       INT64_C(1000000000)
 #define SAMPLING_NS     (10 * SECOND_NS) /* without a further sample; a person's patience */

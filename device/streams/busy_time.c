@@ -4,7 +4,7 @@
 #include "base/futex.h"
 #include "device/process/visible_devices.h"
 
-enum { TICK_BITS = 10, RUNNING_BITS = 54 };
+enum { RUNNING_BITS = 54 };
 
 #define RUNNING ((int64_t)1 << RUNNING_BITS)
 
@@ -21,7 +21,7 @@ void openreg_busy_publish(_Atomic int64_t by_group_index[], _Atomic int64_t *sam
 }
 
 int64_t openreg_busy_now_ticks(void) {
-  return openreg_now_ns() >> TICK_BITS;
+  return openreg_now_ns() / OPENREG_BUSY_TICK_NS;
 }
 
 static void add(int device, int64_t ticks) {
@@ -46,7 +46,7 @@ bool openreg_busy_begin_if_sampled(int device) {
     atomic_compare_exchange_strong(until, &until_ns, 0);
     return false;
   }
-  add(device, RUNNING - (now_ns >> TICK_BITS));
+  add(device, RUNNING - now_ns / OPENREG_BUSY_TICK_NS);
   return true;
 }
 

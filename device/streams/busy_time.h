@@ -1,14 +1,14 @@
 /* busy_time.h: busy counters, which measure how long a device's streams have run work.
  *
  * A counter is a single number. Work that begins or ends updates it with one atomic addition, and
- * other processes can read it in one piece. It counts in ticks of 1024 ns of CLOCK_MONOTONIC:
+ * other processes can read it in one piece. It counts in ticks of 2048 ns of CLOCK_MONOTONIC:
  *
  *     counter = running * 2^54 + (ticks of finished work) - (sum of the start times)
  *     busy ticks until now = (ticks of finished work) + running * now - (sum of the start times)
  *
  * where `running` is the number of streams that run work, and the sums are over these.
  *
- * At most 65 streams run, and 65 * now stays below 2^53 until four years after the machine was
+ * At most 129 streams run, and 129 * now stays below 2^53 until four years after the machine was
  * started. Start and end times are truncated to ticks, so short work is measured correctly on
  * average.
  *
@@ -27,6 +27,8 @@
 #include <stdatomic.h>
 
 #pragma GCC visibility push(hidden)
+
+enum { OPENREG_BUSY_TICK_NS = 2048 };
 
 struct openreg_busy_counters {
   _Atomic(_Atomic int64_t *) by_group_index;   /* OPENREG_MAX_DEVICES counters, by group index */

@@ -25,7 +25,7 @@
 
 /* A recording: (point + 1) * 2^STREAM_BITS + stream, NEVER_RECORDED, or CAPTURED (recorded in a
  * capture). */
-enum { OPENREG_NEVER_RECORDED = 0, OPENREG_CAPTURED = 1, OPENREG_EVENT_STREAM_BITS = 7 };
+enum { OPENREG_NEVER_RECORDED = 0, OPENREG_CAPTURED = 1, OPENREG_EVENT_STREAM_BITS = 8 };
 
 _Static_assert(OPENREG_STREAMS_PER_DEVICE <= 1 << OPENREG_EVENT_STREAM_BITS,
                "a stream's number fits");

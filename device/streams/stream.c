@@ -1,11 +1,9 @@
 /* stream.c: pools, the current stream, and waiting for streams. */
 #include "device/streams/capture_internal.h"
 
-enum { POOL_NORMAL, POOL_HIGH, POOLS };
-
 struct stream openreg_streams[OPENREG_MAX_DEVICES][OPENREG_STREAMS_PER_DEVICE];
 
-static _Atomic unsigned next_from_pool[OPENREG_MAX_DEVICES][POOLS];
+static _Atomic unsigned next_from_pool[OPENREG_MAX_DEVICES][OPENREG_STREAM_PRIORITIES];
 _Thread_local int openreg_current_streams[OPENREG_MAX_DEVICES];
 
 openreg_status openreg_require_stream(int stream) {
@@ -32,10 +30,11 @@ openreg_status openreg_stream_from_pool(int device, int priority, int *stream) {
     status = openreg_require_device(device);
   if (status != OPENREG_OK)
     return status;
-  int pool = priority < 0 ? POOL_HIGH : POOL_NORMAL;
+  int highest = OPENREG_STREAM_PRIORITIES - 1;
+  int rank = priority >= 0 ? 0 : priority < -highest ? highest : -priority;
   unsigned number =
-      atomic_fetch_add_explicit(&next_from_pool[device][pool], 1, memory_order_relaxed);
-  *stream = 1 + pool * OPENREG_STREAMS_PER_POOL + (int)(number % OPENREG_STREAMS_PER_POOL);
+      atomic_fetch_add_explicit(&next_from_pool[device][rank], 1, memory_order_relaxed);
+  *stream = 1 + rank * OPENREG_STREAMS_PER_POOL + (int)(number % OPENREG_STREAMS_PER_POOL);
   return OPENREG_OK;
 }
 
@@ -44,7 +43,7 @@ openreg_status openreg_stream_priority(int device, int stream, int *priority) {
   if (status == OPENREG_OK)
     status = openreg_require_stream(stream);
   if (status == OPENREG_OK)
-    *priority = openreg_stream_is_high(stream) ? -1 : 0;
+    *priority = -openreg_stream_rank(stream);
   return status;
 }
 

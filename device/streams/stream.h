@@ -43,8 +43,9 @@ static inline int openreg_stream_number(const struct stream *stream) {
   return (int)((stream - &openreg_streams[0][0]) % OPENREG_STREAMS_PER_DEVICE);
 }
 
-static inline bool openreg_stream_is_high(int stream) {
-  return stream > OPENREG_STREAMS_PER_POOL;
+/* The absolute value of its priority: 0 for normal streams, then the higher the more urgent. */
+static inline int openreg_stream_rank(int stream) {
+  return stream == OPENREG_STREAM_DEFAULT ? 0 : (stream - 1) / OPENREG_STREAMS_PER_POOL;
 }
 
 /* Errors: INVALID_ARGUMENT. */
@@ -86,15 +87,17 @@ bool openreg_streams_are_shut_down(void);
 
 /* ---- priority.c ------------------------------------------------------------------------------ */
 
-/* Counts work at the head of a high-priority stream. Call it before publishing the work. */
-void openreg_priority_add(int device);
+/* Counts work at the head of a stream of this rank, which is not 0. Call it before publishing the
+ * work. */
+void openreg_priority_add(int device, int rank);
 
 /* Call it when such work begins. */
-void openreg_priority_remove(int device);
+void openreg_priority_remove(int device, int rank);
 
-/* Waits until no work of the device is counted; must_yield tells whether there is any. */
-bool openreg_priority_must_yield(int device);
-void openreg_priority_yield(int device);
+/* Waits until no work of the device of a higher rank is counted; must_yield tells whether there is
+ * any. */
+bool openreg_priority_must_yield(int device, int rank);
+void openreg_priority_yield(int device, int rank);
 
 /* Number of threads in openreg_priority_yield; for tests. */
 int openreg_priority_yielding(int device);

@@ -136,11 +136,11 @@ static openreg_status run_blocking(struct stream *stream, const struct task *tas
 /* Counts a task that may begin at once. It stays at the head until it has run, because nobody else
  * has its sequence number. */
 static void mark_urgent(struct stream *stream, struct task *task, uint64_t sequence) {
-  task->urgent = task->kind == TASK_FUNCTION &&
-                 openreg_stream_is_high(openreg_stream_number(stream)) &&
+  int rank = openreg_stream_rank(openreg_stream_number(stream));
+  task->urgent = task->kind == TASK_FUNCTION && rank > 0 &&
                  openreg_timeline_finished(&stream->timeline) == sequence;
   if (task->urgent)
-    openreg_priority_add(openreg_stream_device(stream));
+    openreg_priority_add(openreg_stream_device(stream), rank);
 }
 
 static openreg_status enqueue(struct stream *stream, struct task task, uint64_t *point) {

@@ -63,10 +63,10 @@ static void set_busy(int device, bool working) {
 }
 
 /* Waiting does not count as busy. */
-static void yield_to_high_priority(int device) {
-  if (openreg_priority_must_yield(device)) {
+static void yield_to_higher(int device, int rank) {
+  if (openreg_priority_must_yield(device, rank)) {
     set_busy(device, false);
-    openreg_priority_yield(device);
+    openreg_priority_yield(device, rank);
   }
 }
 
@@ -80,10 +80,11 @@ static void update_busy_state(int device, const struct task *task) {
 
 static void run_untraced(struct stream *stream, const struct task *task) {
   int device = openreg_stream_device(stream);
+  int rank = openreg_stream_rank(openreg_stream_number(stream));
+  if (task->kind == TASK_FUNCTION)
+    yield_to_higher(device, rank);
   if (task->urgent)
-    openreg_priority_remove(device);
-  else if (task->kind == TASK_FUNCTION && !openreg_stream_is_high(openreg_stream_number(stream)))
-    yield_to_high_priority(device);
+    openreg_priority_remove(device, rank);
   /* Checked after the waits above: if streams were shut down meanwhile, the function must not
    * begin. */
   if (openreg_streams_are_shut_down() && task->kind != TASK_TIMESTAMP)
@@ -109,7 +110,7 @@ static void set_up_thread(const struct stream *stream) {
   snprintf(name, sizeof name, "openreg %d.%d", device, number);
   openreg_thread_name(name);
   openreg_device_bind_thread(device);
-  if (openreg_stream_is_high(number))
+  if (openreg_stream_rank(number) > 0)
     setpriority(PRIO_PROCESS, (id_t)gettid(),
                 HIGH_PRIORITY_NICE); /* usually refused, which does not matter */
 }

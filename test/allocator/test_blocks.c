@@ -58,7 +58,7 @@ static void a_stream_that_does_not_exist_is_refused(void **state) {
   (void)state;
   openreg_block *block = (openreg_block *)state;
   assert_status(openreg_block_allocate(0, -1, 1, &block), OPENREG_INVALID_ARGUMENT);
-  assert_error("stream -1: expected 0 to 64");
+  assert_error("stream -1: expected 0 to 128");
   assert_status(openreg_block_allocate(0, OPENREG_STREAMS_PER_DEVICE, 1, &block),
                 OPENREG_INVALID_ARGUMENT);
   assert_ptr_equal(block, state);

@@ -122,7 +122,7 @@ static void bad_arguments_are_refused(void **state) {
   assert_status(openreg_block_record_stream(block, -1), OPENREG_INVALID_ARGUMENT);
   assert_status(openreg_block_record_stream(block, OPENREG_STREAMS_PER_DEVICE),
                 OPENREG_INVALID_ARGUMENT);
-  assert_error("stream 65: expected 0 to 64");
+  assert_error("stream 129: expected 0 to 128");
   assert_status(openreg_block_record_stream(NULL, 0), OPENREG_INVALID_ARGUMENT);
   openreg_block_free(block);
   assert_int_equal(created, 0);

@@ -43,10 +43,10 @@ CHILD_TEST(priorities_and_flags_can_be_read) {
   unsigned flags;
   cudaStream_t stream;
   REQUIRE_SUCCESS(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  REQUIRE(least == 0 && greatest == -1);
+  REQUIRE(least == 0 && greatest == -3);
   REQUIRE_SUCCESS(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, -5));
   REQUIRE_SUCCESS(cudaStreamGetPriority(stream, &priority));
-  REQUIRE(priority == -1);
+  REQUIRE(priority == -3);
   REQUIRE_SUCCESS(cudaStreamGetFlags(stream, &flags));
   REQUIRE(flags == cudaStreamNonBlocking);
   REQUIRE_SUCCESS(cudaStreamGetFlags(make_stream(cudaStreamDefault), &flags));

@@ -12,6 +12,7 @@
 namespace openreg::native {
 
 using at::native::can_use_fast_route;
+using at::native::check_fast_path_restrictions;
 using at::native::check_foreach_api_restrictions;
 using at::native::check_supported_max_int_with_precision;
 using at::native::checkSetStorage;

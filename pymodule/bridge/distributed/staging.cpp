@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "memory/allocation/lazy_clone.h"
 #include "tensor/device_tensor.h"
 
 namespace openreg {
@@ -17,6 +18,7 @@ at::Tensor Staging::add(const at::Tensor &tensor) {
     copies_.emplace_back(tensor, host);
     return host;
   }
+  make_writable(tensor);
   const auto &twin = twin_of(tensor);
   return at::for_blob(twin.data_ptr(), twin.sizes())
       .strides(twin.strides())

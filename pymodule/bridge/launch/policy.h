@@ -100,7 +100,7 @@ int threads_inline(int64_t elements);
 class ThreadCount {
 public:
   explicit ThreadCount(int threads);
-  ~ThreadCount();
+  [[gnu::noinline]] ~ThreadCount(); // inlined, GCC warns of an empty std::optional<ThreadCount>
   ThreadCount(const ThreadCount &) = delete;
   ThreadCount &operator=(const ThreadCount &) = delete;
 

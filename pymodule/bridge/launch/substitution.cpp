@@ -7,6 +7,7 @@
 
 #include "core/unsupported.h"
 #include "launch/argument_devices.h"
+#include "memory/allocation/lazy_clone.h"
 #include "tensor/composite.h"
 
 namespace openreg {
@@ -96,11 +97,17 @@ at::Tensor substitute(const at::Tensor &tensor, bool written, SubstitutedList &s
   }
   if (is_composite(tensor)) {
     auto twin = map_components(tensor, c10::kCPU, [&](const at::Tensor &component) {
+      if (written) {
+        make_writable(component);
+      }
       substituted.push_back({component, twin_of(component), written});
       return substituted.back().twin;
     });
     substituted.push_back({tensor, std::move(twin), written});
   } else {
+    if (written) {
+      make_writable(tensor);
+    }
     substituted.push_back({tensor, twin_of(tensor), written});
   }
   return substituted.back().twin;

@@ -27,6 +27,7 @@
 #include "launch/kernel_registry.h"
 #include "launch/memory_plan.h"
 #include "launch/substitution.h"
+#include "memory/allocation/lazy_clone.h"
 #include "tensor/known_values.h"
 
 namespace openreg {
@@ -311,6 +312,7 @@ private:
   static void check_written(ArgumentDevices &devices, const T &argument) {
     if constexpr (is_written<Arg>) {
       devices.check_written(argument);
+      make_writable(argument);
     }
   }
 

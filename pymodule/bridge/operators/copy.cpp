@@ -263,6 +263,7 @@ private:
 
 at::Tensor &copy(at::Tensor &self, const at::Tensor &source, const CopyDevices &devices,
                  bool non_blocking, bool host_may_be_used_later) {
+  make_writable(self);
   if (self.nbytes() >= (devices.are_idle() ? kPlainCopyBytes : 0) && same_bytes(self, source)) {
     const MemoryNote note(self, source);
     copy_bytes(self, source, devices, non_blocking, host_may_be_used_later);

@@ -171,6 +171,13 @@ Three launch_batch_norm(const Tensor &input, const OptionalTensor &weight,
                         const OptionalTensor &bias, const OptionalTensor &running_mean,
                         const OptionalTensor &running_variance, bool training, double momentum,
                         double epsilon) {
+  if (training) { // it writes to them, which its schema does not say
+    for (const auto *each : {&running_mean, &running_variance}) {
+      if (each->has_value()) {
+        make_writable(**each);
+      }
+    }
+  }
   const bool is_evaluation =
       !training && is_given(running_mean) && is_given(running_variance) && input.dim() >= 2;
   if (!is_evaluation && (!is_to_widen(input, weight) || input.dim() < 2)) [[likely]] {

@@ -47,8 +47,8 @@ double epsilon_of(const Tensor &wide_input, std::optional<double> epsilon) {
                               : std::numeric_limits<float>::epsilon());
 }
 
-Two forward_on_host(const Tensor &input, at::IntArrayRef shape, const OptionalTensor &weight,
-                    std::optional<double> epsilon) {
+Two rms_norm_on_host(const Tensor &input, at::IntArrayRef shape, const OptionalTensor &weight,
+                     std::optional<double> epsilon) {
   const HostKernel kernel;
   const auto x = wide(input.contiguous());
   const auto rstd = (x * x)
@@ -62,8 +62,9 @@ Two forward_on_host(const Tensor &input, at::IntArrayRef shape, const OptionalTe
   return {result.to(input.scalar_type()), rstd};
 }
 
-Two backward_on_host(const Tensor &gradient, const Tensor &input, at::IntArrayRef shape,
-                     const Tensor &rstd, const OptionalTensor &weight, std::array<bool, 2> wanted) {
+Two rms_norm_backward_on_host(const Tensor &gradient, const Tensor &input, at::IntArrayRef shape,
+                              const Tensor &rstd, const OptionalTensor &weight,
+                              std::array<bool, 2> wanted) {
   const HostKernel kernel;
   const auto normed = wide(input.contiguous()) * rstd;
   const auto wide_gradient = wide(gradient.contiguous());
@@ -89,8 +90,8 @@ TORCH_LIBRARY_FRAGMENT(openreg_host, library) {
 }
 
 TORCH_LIBRARY_IMPL(openreg_host, CPU, library) {
-  library.impl("_fused_rms_norm", &forward_on_host);
-  library.impl("_fused_rms_norm_backward", &backward_on_host);
+  library.impl("_fused_rms_norm", &rms_norm_on_host);
+  library.impl("_fused_rms_norm_backward", &rms_norm_backward_on_host);
 }
 
 // ---- the devices' kernels -----------------------------------------------------------------------
@@ -115,24 +116,25 @@ void check_arguments(const Tensor &input, at::IntArrayRef shape, const OptionalT
               is_given(weight) ? weight->sizes() : shape, " and normalized_shape = ", shape);
 }
 
-Two forward(const Tensor &input, at::IntArrayRef shape, const OptionalTensor &weight,
-            std::optional<double> epsilon) {
+Two rms_norm(const Tensor &input, at::IntArrayRef shape, const OptionalTensor &weight,
+             std::optional<double> epsilon) {
   check_arguments(input, shape, weight);
-  return launch_host<&forward_on_host>("openreg_host::_fused_rms_norm", input, shape, weight,
-                                       epsilon);
+  return launch_host<&rms_norm_on_host>("openreg_host::_fused_rms_norm", input, shape, weight,
+                                        epsilon);
 }
 
-Two backward(const Tensor &gradient, const Tensor &input, at::IntArrayRef shape, const Tensor &rstd,
-             const OptionalTensor &weight, std::array<bool, 2> wanted) {
-  return launch_host<&backward_on_host>("openreg_host::_fused_rms_norm_backward", gradient, input,
-                                        shape, rstd, weight, wanted);
+Two rms_norm_backward(const Tensor &gradient, const Tensor &input, at::IntArrayRef shape,
+                      const Tensor &rstd, const OptionalTensor &weight,
+                      std::array<bool, 2> wanted) {
+  return launch_host<&rms_norm_backward_on_host>("openreg_host::_fused_rms_norm_backward", gradient,
+                                                 input, shape, rstd, weight, wanted);
 }
 
 } // namespace
 
 OPENREG_LIBRARY_IMPL(aten, dense, library) {
-  library.impl("_fused_rms_norm", &forward);
-  library.impl("_fused_rms_norm_backward", &backward);
+  library.impl("_fused_rms_norm", &rms_norm);
+  library.impl("_fused_rms_norm_backward", &rms_norm_backward);
 }
 
 } // namespace openreg

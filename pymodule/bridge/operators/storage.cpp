@@ -7,6 +7,7 @@
 
 #include "compat/native_functions.h"
 #include "core/registration.h"
+#include "memory/allocation/lazy_clone.h"
 #include "streams/inline_guard.h"
 #include "tensor/device_tensor.h"
 #include "tensor/known_values.h"
@@ -86,20 +87,9 @@ void record_stream(at::Tensor &self, c10::Stream stream) {
   device_allocator()->recordStream(self.storage().data_ptr(), stream);
 }
 
-// Copies the whole storage. PyTorch's own kernel would share the memory until one of the tensors is
-// written to. It detects writes by accesses to the storage, but kernels here write to twins.
-at::Tensor lazy_clone(const at::Tensor &self) {
-  const auto &source = self.storage();
-  const auto device = self.device().index();
-  auto *block = allocate_block(device, source.nbytes());
-  auto clone = at::detail::make_tensor<DeviceTensor>(make_storage(block, source.nbytes()),
-                                                     *self.unsafeGetTensorImpl());
-  if (!skip_kernel({self}, {clone})) {
-    run_on_stream(device, [to = block->address, from = source.data(), bytes = source.nbytes()] {
-      openreg_copy(to, from, bytes);
-    });
-  }
-  return clone;
+at::Tensor lazily_cloned(const at::Tensor &self) {
+  return at::detail::make_tensor<DeviceTensor>(lazy_clone(*self.storage().unsafeGetStorageImpl()),
+                                               *self.unsafeGetTensorImpl());
 }
 
 // Module.to() calls this before it replaces a parameter's data in place. Strided tensors on the
@@ -120,7 +110,7 @@ OPENREG_LIBRARY_IMPL(aten, dense, library) {
   library.impl("set_.source_Storage_storage_offset", &set_storage_offset);
   library.impl("set_.source_Tensor", &set_tensor);
   library.impl("record_stream", &record_stream);
-  library.impl("_lazy_clone", &lazy_clone);
+  library.impl("_lazy_clone", &lazily_cloned);
   library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 

@@ -110,15 +110,16 @@ std::string_view product_name(std::string_view name) {
 }
 
 // "aten::relu" becomes "relu_kernel", so that tables distinguish the kernel from the operator.
-// "aten::mm" becomes "mm_gemm_kernel".
-std::string kernel_name(std::string_view name) {
+// "aten::mm" becomes "mm_gemm_kernel". A kernel for a list has CUDA's word in its name.
+std::string kernel_name(std::string_view name, bool is_of_list = false) {
   constexpr std::string_view kAten = "aten::";
   std::string_view product;
   if (name.starts_with(kAten)) {
     name.remove_prefix(kAten.size());
     product = product_name(name);
   }
-  return name.empty() ? "unnamed_kernel" : c10::str(name, product, "_kernel");
+  return name.empty() ? "unnamed_kernel"
+                      : c10::str(name, product, is_of_list ? "_multi_tensor_apply" : "", "_kernel");
 }
 
 std::string collective_name(const torch::ParamCommsDebugInfo &info) {
@@ -145,7 +146,7 @@ Named name_work(const WorkRecord &record, const libkineto::ITraceActivity *linke
     return {ActivityType::CONCURRENT_KERNEL, collective_name(*note.collective), api_names().kernel};
   }
   const auto name = linked != nullptr ? linked->name() : note.name;
-  return {ActivityType::CONCURRENT_KERNEL, kernel_name(name), api_names().kernel};
+  return {ActivityType::CONCURRENT_KERNEL, kernel_name(name, note.is_of_list), api_names().kernel};
 }
 
 // Escapes text from the program for JSON.

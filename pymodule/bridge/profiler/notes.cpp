@@ -13,6 +13,7 @@
 #include "core/status.h"
 #include "streams/run_ahead.h"
 #include "launch/argument_devices.h"
+#include "profiler/list_note.h"
 
 namespace openreg {
 
@@ -87,6 +88,7 @@ void describe_work(WorkNote &note) {
     note.correlation = here.operators.back();
   }
   note.range = here.range;
+  note.is_of_list = ListNote::exists();
   if (operators_are_named.load(std::memory_order_relaxed)) {
     note.name = here.names.empty() ? last_launch : here.names.back();
   }

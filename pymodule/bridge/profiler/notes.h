@@ -32,6 +32,7 @@ struct WorkNote {
   std::string name; // of the operator; empty if Kineto knows it
   int32_t system_thread = 0, thread = 0;
   int64_t made_ns = 0;
+  bool is_of_list = false;      // one kernel for a list of tensors (list_note.h)
   const char *memory = nullptr; // the name of a copy or fill; otherwise null
   size_t bytes = 0;
   std::unique_ptr<torch::ParamCommsDebugInfo> collective; // null: not a collective

@@ -66,7 +66,7 @@ public:
   }
 
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
-    return getNewStream(device, high_priority ? -1 : 0);
+    return getNewStream(device, high_priority ? 1 - OPENREG_STREAM_PRIORITIES : 0);
   }
 
   c10::Stream getNewStream(c10::Device device, int priority) const override {

@@ -120,7 +120,7 @@ private:
   static c10::Stream make(c10::Device device, int64_t priority) {
     TORCH_CHECK(priority <= 0, "Expected cuda stream priority to be less than or equal to 0, got ",
                 priority);
-    return guard().getNewStream(device, priority < 0 ? -1 : 0);
+    return guard().getNewStream(device, static_cast<int>(priority));
   }
 
   c10::Stream stream_;

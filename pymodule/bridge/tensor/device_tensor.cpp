@@ -8,6 +8,7 @@
 
 #include "compat/tensor_shape.h"
 #include "core/unsupported.h"
+#include "memory/allocation/lazy_clone.h"
 #include "streams/current.h"
 #include "streams/inline_guard.h"
 #include "streams/observer.h"
@@ -78,12 +79,24 @@ c10::StorageImpl *adopt(const c10::StorageImpl &storage) {
   return adopted_twin_storage(pointer);
 }
 
+// The twin storage of all lazy clones of 0 bytes.
+c10::StorageImpl *twin_storage_of_nothing() {
+  static auto *const storage =
+      c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0,
+                                            c10::DataPtr(nullptr, c10::DeviceType::CPU),
+                                            resize_allocator(), /*resizable=*/false)
+          .release(); // never freed
+  return storage;
+}
+
 // Returns null if the twin storage does not exist yet.
 const void *existing_twin_storage(const c10::DataPtr &pointer) {
-  if (owns_block(pointer)) [[likely]] {
-    return block_of(pointer)->user;
+  if (const auto *block = find_block(pointer); block != nullptr) [[likely]] {
+    return block->user;
   }
-  return is_adopted(pointer) ? adopted_twin_storage(pointer) : nullptr;
+  return is_adopted(pointer)      ? adopted_twin_storage(pointer)
+         : is_lazy_clone(pointer) ? twin_storage_of_nothing()
+                                  : nullptr;
 }
 
 c10::intrusive_ptr<c10::StorageImpl> share(c10::StorageImpl *storage) {
@@ -303,11 +316,14 @@ void set_metadata(const at::Tensor &tensor, Metadata metadata) {
 
 c10::StorageImpl *twin_storage_of(const c10::StorageImpl &storage) {
   const auto &pointer = storage.data_ptr();
-  if (!owns_block(pointer)) [[unlikely]] {
-    return is_adopted(pointer) ? adopted_twin_storage(pointer) : adopt(storage);
+  auto *const block = find_block(pointer);
+  if (block == nullptr) [[unlikely]] {
+    return is_adopted(pointer)      ? adopted_twin_storage(pointer)
+           : is_lazy_clone(pointer) ? twin_storage_of_nothing()
+                                    : adopt(storage);
   }
   // If two threads make the first twin storage at once, the first to publish it wins.
-  auto *slot = reinterpret_cast<std::atomic<void *> *>(&block_of(pointer)->user);
+  auto *slot = reinterpret_cast<std::atomic<void *> *>(&block->user);
   void *current = slot->load(std::memory_order_acquire);
   if (current == nullptr) {
     auto made = make_twin_storage(storage);
@@ -377,7 +393,7 @@ void write_back(const at::Tensor &tensor, const at::Tensor &twin) {
 void resize_storage(c10::StorageImpl &storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   const auto &pointer = storage.data_ptr();
-  auto *previous = owns_block(pointer) ? block_of(pointer) : nullptr;
+  auto *previous = find_block(pointer);
   const auto device = storage.device().index();
   auto *block = allocate_block(device, bytes);
   auto fresh = device_pointer(block);

@@ -36,9 +36,8 @@ uint32_t *flags_of(const at::Tensor &tensor) {
   if (tensor.is_cpu()) {
     return host_block_flags(pointer);
   }
-  return tensor.device().type() == kDeviceType && owns_block(pointer)
-             ? &block_of(pointer)->user_flags
-             : nullptr;
+  auto *const block = tensor.device().type() == kDeviceType ? find_block(pointer) : nullptr;
+  return block == nullptr ? nullptr : &block->user_flags;
 }
 
 } // namespace

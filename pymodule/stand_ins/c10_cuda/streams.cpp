@@ -58,7 +58,7 @@ CUDAStream getStreamFromPool(const int priority, DeviceIndex device) {
 }
 
 CUDAStream getStreamFromPool(const bool isHighPriority, DeviceIndex device) {
-  return getStreamFromPool(isHighPriority ? -1 : 0, device);
+  return getStreamFromPool(isHighPriority ? 1 - OPENREG_STREAM_PRIORITIES : 0, device);
 }
 
 CUDAStream getStreamFromExternal(cudaStream_t ext_stream, DeviceIndex device_index) {

@@ -55,7 +55,7 @@ class _CudaStreamBase(torch._C.Stream):
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        return 0, -1
+        return 0, -3
 
 
 class _CudaEventBase(torch._C.Event):

@@ -126,7 +126,7 @@ class Stream(_StreamBase, metaclass=_OnThisDevice):
     @staticmethod
     def priority_range() -> tuple[int, int]:
         """Return the lowest and the highest priority."""
-        return 0, -1
+        return 0, -3
 
 
 class ExternalStream(Stream):

@@ -131,7 +131,7 @@ CHILD_TEST(a_busy_counter_measures_the_time_of_work) {
 }
 
 CHILD_TEST(all_streams_of_a_device_fit_into_a_busy_counter) {
-  const int64_t year = INT64_C(365) * 24 * 3600 * 1000000000 / 1024;
+  const int64_t year = INT64_C(365) * 24 * 3600 * 1000000000 / OPENREG_BUSY_TICK_NS;
   int64_t counter = 0, now = 4 * year;
   for (int i = 0; i < OPENREG_STREAMS_PER_DEVICE; i++)
     counter += ((int64_t)1 << 54) - now;

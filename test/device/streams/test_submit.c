@@ -233,7 +233,8 @@ CHILD_TEST(a_function_on_a_worker_may_use_its_own_stream_but_no_other) {
 
 CHILD_TEST(invalid_launches_are_rejected) {
   REQUIRE(openreg_stream_launch(2, 0, count_up, NULL) == OPENREG_INVALID_DEVICE);
-  REQUIRE(openreg_stream_launch(0, 65, count_up, NULL) == OPENREG_INVALID_ARGUMENT);
+  REQUIRE(openreg_stream_launch(0, OPENREG_STREAMS_PER_DEVICE, count_up, NULL) ==
+          OPENREG_INVALID_ARGUMENT);
   REQUIRE(openreg_stream_launch(0, 0, NULL, NULL) == OPENREG_INVALID_ARGUMENT);
   REQUIRE(strcmp(openreg_last_error(), "openreg: the function to launch is NULL") == 0);
   REQUIRE(openreg_stream_try_begin_inline(-1, 0) == OPENREG_INVALID_DEVICE);

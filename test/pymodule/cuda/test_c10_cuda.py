@@ -85,7 +85,7 @@ def test_current_stream(program):
     for high_priority in (False, True):
         handle, priority, seen = program.with_pool_stream(high_priority, current)
         assert handle == seen != 0
-        assert priority == (-1 if high_priority else 0)
+        assert priority == (-3 if high_priority else 0)
     assert program.current_stream(-1) == 0
     text = program.text_of_current_stream()
     assert text == "stream 0 on device cuda:0"

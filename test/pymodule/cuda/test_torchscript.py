@@ -107,9 +107,8 @@ def test_streams():
     assert (current, default) == (stream.stream_id, 0)
     assert made not in (current, default)
     assert (device, index) == (torch.device("cuda", 1), 1)
-    least, greatest = torch.cuda.Stream.priority_range()
     handle = torch.cuda.Stream(stream_id=made, device_index=1, device_type=1)
-    assert handle.priority == greatest < least
+    assert handle.priority == -1
 
 
 @torch.jit.script

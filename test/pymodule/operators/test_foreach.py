@@ -1,4 +1,4 @@
-"""On which device operators on tensor lists accept a zero-dimensional tensor, as on CUDA."""
+"""Operators on lists of tensors, and where they accept a zero-dimensional tensor."""
 
 import pytest
 import torch
@@ -65,3 +65,13 @@ def test_host_factor_is_accepted(operator):
     result = operator(tensors(), torch.tensor(2.0))
     expected = operator([torch.arange(4.0)] * 2, torch.tensor(2.0))
     assert all(torch.equal(a.cpu(), b) for a, b in zip(result, expected, strict=True))
+
+
+def test_list_and_numbers_of_different_lengths_are_refused():
+    with pytest.raises(RuntimeError, match="must have same number of elements as scalar list"):
+        torch._foreach_mul(tensors(), [1.0, 2.0, 3.0])
+
+
+def test_numbers_of_another_dtype_change_the_dtype():
+    (result,) = torch._foreach_mul([torch.arange(4, device=DEVICE)], 0.5)
+    assert result.tolist() == [0, 0.5, 1, 1.5]

@@ -1,5 +1,6 @@
 """Which operators and types of events a profile shows, and the names of kernels."""
 
+import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from modes import cuda_only
@@ -124,3 +125,69 @@ def test_a_profile_records_only_the_wanted_types():
     assert names("GPU_MEMCPY", "CUDA_RUNTIME") == copies | calls
     assert names("CONCURRENT_KERNEL") == {"mm_gemm_kernel"}
     assert names() == set()
+
+
+def kernels_of(work):
+    """Return the names of kernels, by the operator that launches them."""
+    work()
+    return {
+        event.name: [kernel.name for kernel in event.kernels]
+        for event in recorded(work).events()
+        if event.kernels
+    }
+
+
+def test_an_operator_on_a_list_is_one_kernel():
+    first = [torch.ones(4, device=DEVICE) for _ in range(3)]
+    second = [torch.ones(4, device=DEVICE) for _ in range(3)]
+    assert kernels_of(lambda: torch._foreach_add_(first, second)) == {
+        "aten::_foreach_add_": ["_foreach_add__multi_tensor_apply_kernel"]
+    }
+    assert kernels_of(lambda: torch._foreach_sqrt(first)) == {
+        "aten::_foreach_sqrt": ["_foreach_sqrt_multi_tensor_apply_kernel"]
+    }
+
+
+def test_steps_of_a_long_list_have_the_name_of_the_list():
+    long = [torch.ones(20_000, device=DEVICE) for _ in range(2)]
+    assert kernels_of(lambda: torch._foreach_mul_(long, 2.0)) == {
+        "aten::_foreach_mul_": ["_foreach_mul__multi_tensor_apply_kernel"] * 2
+    }
+
+
+def ones(*size, dtype=torch.float32):
+    return torch.ones(*size, device=DEVICE, dtype=dtype)
+
+
+LOOPS_ON_CUDA = {
+    "dtypes": lambda: (torch._foreach_add, [ones(2)], [ones(2, dtype=torch.float64)]),
+    "shapes": lambda: (torch._foreach_add, [ones(2, 2)], [ones(2)]),
+    "gaps": lambda: (torch._foreach_exp, [ones(4)[::2]]),
+    "integers": lambda: (torch._foreach_exp, [ones(4, dtype=torch.int32)]),
+    "complex": lambda: (torch._foreach_abs, [ones(4, dtype=torch.complex64)]),
+    "order": lambda: (torch._foreach_norm, [ones(4)], 3),
+    "promotion": lambda: (torch._foreach_mul, [ones(4, dtype=torch.int32)], 0.5),
+}
+ONE_KERNEL_ON_CUDA = {
+    "integers": lambda: (torch._foreach_add, [ones(4, dtype=torch.int32)], 1),
+    "norm": lambda: (torch._foreach_norm, [ones(4)], 2),
+    "factor": lambda: (torch._foreach_addcmul, [ones(4)], [ones(())], [ones(4)]),
+    "conversion": lambda: (torch._foreach_copy_, [ones(4)], [ones(4, dtype=torch.float64)]),
+    "power": lambda: (torch._foreach_pow, 2, [ones(4, dtype=torch.int32)]),
+}
+
+
+@pytest.mark.parametrize("kind", LOOPS_ON_CUDA)
+def test_a_list_without_a_kernel_for_lists_has_a_kernel_for_each_tensor(kind):
+    operator, *arguments = LOOPS_ON_CUDA[kind]()
+    names = [name for each in kernels_of(lambda: operator(*arguments)).values() for name in each]
+    assert names
+    assert not [name for name in names if "multi_tensor_apply" in name]
+
+
+@pytest.mark.parametrize("kind", ONE_KERNEL_ON_CUDA)
+def test_a_list_with_a_kernel_for_lists_has_one_kernel(kind):
+    operator, *arguments = ONE_KERNEL_ON_CUDA[kind]()
+    (names,) = kernels_of(lambda: operator(*arguments)).values()
+    assert len(names) == 1
+    assert "multi_tensor_apply" in names[0]

@@ -11,6 +11,7 @@
 #include "compat/cpu_allocator.h"
 #include "memory/allocation/allocator_settings.h"
 #include "memory/allocation/host_blocks.h"
+#include "memory/allocation/lazy_clone.h"
 #include "memory/observation/memory_history.h"
 #include "memory/allocation/out_of_memory.h"
 #include "memory/allocation/allocator_history.h"
@@ -149,9 +150,21 @@ public:
 
   c10::DeleterFnPtr raw_deleter() const override { return &free_memory; }
 
+  // Copies a whole block, in the order of the current stream.
   void copy_data(void *destination, const void *source, size_t bytes) const override {
-    const InlineGuard guard(static_cast<c10::DeviceIndex>(openreg_device_current()));
-    check(openreg_copy(destination, source, bytes));
+    auto *const from = openreg_block_find(source), *const to = openreg_block_find(destination);
+    TORCH_INTERNAL_ASSERT(bytes == 0 || (from != nullptr && to != nullptr));
+    if (bytes == 0) {
+      return;
+    }
+    to->user_flags = from->user_flags;
+    const auto device = static_cast<c10::DeviceIndex>(to->device);
+    run_on_stream(device, [=] { openreg_copy(destination, source, bytes); });
+    int stream = OPENREG_STREAM_DEFAULT;
+    check(openreg_stream_current(device, &stream));
+    if (stream != from->stream) { // on its own stream, freed memory is reused in order anyway
+      check(openreg_block_record_stream(from, stream));
+    }
   }
 
   bool initialized() override { return openreg_is_initialized(); }
@@ -191,8 +204,8 @@ public:
                                     reinterpret_cast<void *>(handle_of_stream(stream)));
       }
     }
-    if (owns_block(pointer)) {
-      check(openreg_block_record_stream(block_of(pointer), static_cast<int>(stream.id())));
+    if (auto *const block = find_block(pointer); block != nullptr) {
+      check(openreg_block_record_stream(block, static_cast<int>(stream.id())));
       notify_observers(
           [&](Observer &observer) { observer.record_use(pointer.get(), stream_key_of(stream)); });
     }

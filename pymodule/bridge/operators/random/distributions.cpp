@@ -44,6 +44,13 @@ void check_uniform_bounds(const at::Tensor &self, double from, double to) {
       });
 }
 
+// An empty tensor needs no kernel, so CUDA does not check its dtype.
+void check_dtype_of_kernel(const at::Tensor &self, const char *kernel) {
+  if (self.numel() != 0) {
+    check_floating(self, kernel);
+  }
+}
+
 at::Tensor &uniform_(at::Tensor &self, double from, double to, OptionalGenerator generator) {
   if (self.is_complex()) {
     auto real = at::view_as_real(self);
@@ -66,7 +73,7 @@ at::Tensor &normal_(at::Tensor &self, double mean, double std, OptionalGenerator
     normal_(real, mean, std / std::sqrt(2.0), std::move(generator));
     return self;
   }
-  check_floating(self, "normal_kernel_cuda");
+  check_dtype_of_kernel(self, "normal_kernel_cuda");
   fill_random(self, generator, "normal_kernel_cuda", &openreg_normal_words,
               [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_normal(output, share, philox, grid, mean, std);
@@ -80,7 +87,7 @@ at::Tensor &exponential_(at::Tensor &self, double lambda, OptionalGenerator gene
               "Exponential distribution is a continuous probability distribution. dtype must be a "
               "floating point but you specified ",
               self.scalar_type());
-  check_floating(self, "exponential_cuda");
+  check_dtype_of_kernel(self, "exponential_cuda");
   fill_random(self, generator, "exponential_cuda", &openreg_exponential_words,
               [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_exponential(output, share, philox, grid, lambda);
@@ -90,7 +97,7 @@ at::Tensor &exponential_(at::Tensor &self, double lambda, OptionalGenerator gene
 
 at::Tensor &log_normal_(at::Tensor &self, double mean, double std, OptionalGenerator generator) {
   TORCH_CHECK(std > 0, "log_normal_ expects std > 0.0, but found std=", std);
-  check_floating(self, "log_normal_cuda");
+  check_dtype_of_kernel(self, "log_normal_cuda");
   fill_random(self, generator, "log_normal_cuda", &openreg_log_normal_words,
               [=](auto *output, auto share, auto philox, auto grid) {
                 openreg_log_normal(output, share, philox, grid, mean, std);
@@ -114,7 +121,7 @@ at::Tensor &cauchy_(at::Tensor &self, double median, double sigma, OptionalGener
 at::Tensor &geometric_(at::Tensor &self, double p, OptionalGenerator generator) {
   TORCH_CHECK(0 < p && p < 1, "geometric_ expects p to be in (0, 1), but got p=", p);
   constexpr Dtypes refused{at::kBool, at::kUInt16, at::kUInt32, at::kUInt64};
-  if (refused.contains(self.scalar_type())) {
+  if (self.numel() != 0 && refused.contains(self.scalar_type())) {
     refuse_kernel_dtype("geometric_cuda", self.scalar_type());
   }
   fill_random(self, generator, "geometric_cuda", &openreg_geometric_words,
