@@ -82,7 +82,17 @@ def _register() -> None:
     from torch.nn.parameter import UninitializedParameter
     from torch.utils import backend_registration
 
-    from . import _dlpack, _gloo, _meta, _occl, _profiling, _symmetric_memory, inductor, openreg  # noqa: F401 - _meta registers kernels
+    from . import (
+        _dlpack,
+        _gloo,
+        _meta,  # noqa: F401 - registers kernels
+        _occl,
+        _profiling,
+        _semi_structured,
+        _symmetric_memory,
+        inductor,
+        openreg,
+    )
     from .openreg import _memory_history, _reductions
 
     backend_registration.rename_privateuse1_backend("openreg")
@@ -99,6 +109,7 @@ def _register() -> None:
     _memory_history.register()
     _gloo.install("openreg")
     _occl.install("openreg")
+    _semi_structured.install("PrivateUse1")
     _symmetric_memory.install("openreg")
     _profiling.install("openreg")
     inductor.when_compiling("openreg")

@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -192,15 +193,65 @@ at::Tensor with_dimension(const at::Tensor &result, const at::Tensor &self, int6
   return result.dim() == self.dim() ? result : result.unsqueeze(dim);
 }
 
-// Replaces the index of a chosen element in each row by that of the first or last equal one.
-template <class T>
-void choose_equal(const at::Tensor &self, int64_t dim, const Results &results, bool last) {
+// Replaces the index of a chosen element in each row by that of the first equal one.
+template <class T> void choose_equal(const at::Tensor &self, int64_t dim, const Results &results) {
   choose_in_rows<T>(self, dim, with_dimension(results.values, self, dim),
                     with_dimension(results.indices, self, dim),
                     [&, length = self.size(dim)](const T *row, const T *value, Indices &chosen) {
-                      int64_t i = last ? length - 1 : 0;
-                      while (!are_equal(row[i], *value) && i != (last ? 0 : length - 1)) {
-                        i += last ? -1 : 1;
+                      int64_t i = 0;
+                      while (!are_equal(row[i], *value) && i < length - 1) {
+                        ++i;
+                      }
+                      chosen.push_back(i);
+                    });
+}
+
+uint32_t reverse_bits(uint32_t number, int bits) {
+  uint32_t reversed = 0;
+  for (int i = 0; i < bits; ++i) {
+    reversed = reversed << 1 | (number >> i & 1);
+  }
+  return reversed;
+}
+
+// Where CUDA's reduction puts a place of a row: of equal candidates, that of the smallest rank
+// wins. Each thread has two places. A thread combines its result with that of the thread 16, 8, 4,
+// 2 and then 1 places further, and so do the results of groups of 32 threads.
+uint32_t rank_in_reduction(int64_t place) {
+  const auto thread = static_cast<uint32_t>(place / 2);
+  return reverse_bits(thread / 32, 5) << 6 | reverse_bits(thread % 32, 5) << 1 |
+         static_cast<uint32_t>(place % 2);
+}
+
+// Returns the value that CUDA chooses among the most frequent values of a row without NaN. It sorts
+// the row, and compares the last places of the values.
+template <class T> T most_frequent(const T *row, int64_t length) {
+  const auto sorted = std::make_unique_for_overwrite<T[]>(static_cast<size_t>(length));
+  std::copy_n(row, length, sorted.get());
+  std::sort(sorted.get(), sorted.get() + length);
+  int64_t most = 1, best = 0; // if all values are different, it is the first
+  for (int64_t begin = 0, end = 0; begin < length; begin = end) {
+    while (end < length && sorted[end] == sorted[begin]) {
+      ++end;
+    }
+    const auto last = end - 1, count = end - begin;
+    if (count > most ||
+        (count == most && most > 1 && rank_in_reduction(last) < rank_in_reduction(best))) {
+      most = count;
+      best = last;
+    }
+  }
+  return sorted[best];
+}
+
+template <class T> void choose_mode(const at::Tensor &self, int64_t dim, const Results &results) {
+  choose_in_rows<T>(self, dim, with_dimension(results.values, self, dim),
+                    with_dimension(results.indices, self, dim),
+                    [length = self.size(dim)](const T *row, const T *, Indices &chosen) {
+                      const T mode = most_frequent(row, length);
+                      int64_t i = length - 1;
+                      while (row[i] != mode && i > 0) {
+                        --i;
                       }
                       chosen.push_back(i);
                     });
@@ -280,8 +331,7 @@ void kthvalue_like_cuda(const c10::OperatorHandle &op, torch::jit::Stack *stack)
     return;
   }
   const Results results(*stack);
-  for_dtype(call.self(),
-            [&]<class T>(T) { choose_equal<T>(call.self(), dim, results, /*last=*/false); });
+  for_dtype(call.self(), [&]<class T>(T) { choose_equal<T>(call.self(), dim, results); });
 }
 
 void mode_like_cuda(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
@@ -295,8 +345,14 @@ void mode_like_cuda(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
     return;
   }
   const Results results(*stack);
-  const bool is_last = row_length(self, dim) <= kFusedMode;
-  for_dtype(self, [&]<class T>(T) { choose_equal<T>(self, dim, results, is_last); });
+  const bool is_fused = row_length(self, dim) <= kFusedMode;
+  for_dtype(self, [&]<class T>(T) {
+    if (is_fused) {
+      choose_mode<T>(self, dim, results);
+    } else {
+      choose_equal<T>(self, dim, results);
+    }
+  });
 }
 
 } // namespace openreg

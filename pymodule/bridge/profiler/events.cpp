@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <ctime>
 #include <limits>
 #include <memory>
@@ -124,6 +125,14 @@ std::string kernel_name(std::string_view name, bool is_of_list = false) {
 
 std::string collective_name(const torch::ParamCommsDebugInfo &info) {
   return c10::str(in_cuda_mode() ? "nccl" : "occl", ":", info.getCollectiveName());
+}
+
+// Links work and its call. PyTorch numbers its operators from 1, and tools expect numbers that no
+// other event of the process has.
+int32_t next_id() {
+  constexpr int32_t kFirst = 1 << 30;
+  static std::atomic<int32_t> last{kFirst};
+  return ++last;
 }
 
 struct Named {
@@ -329,7 +338,7 @@ void Events::add_work(WorkRecord record, Span span) {
   event.linked = linked;
   if (record.note != nullptr) {
     extend_ranges(*record.note, track, span);
-    event.id = ++last_id_;
+    event.id = next_id();
     event.flow.id = static_cast<uint32_t>(event.id);
     event.flow.type = libkineto::kLinkAsyncCpuGpu;
   }
@@ -344,7 +353,7 @@ void Events::add_work(WorkRecord record, Span span) {
 void Events::add_parts(const WorkRecord &record, Span span) {
   const Track track{record.work.device, record.work.stream};
   extend_ranges(*record.note, track, span);
-  const auto id = ++last_id_;
+  const auto id = next_id();
   DeviceWork *first = nullptr;
   for (const auto &part : record.parts) {
     auto work = std::make_unique<DeviceWork>(
@@ -400,7 +409,7 @@ void Events::add_host_wait(const HostWaitRecord &wait) {
   }
   auto call = std::make_unique<ApiCall>(buffer_.span, call_type(), api_name(wait.awaited));
   call->threadId = wait.thread;
-  call->id = ++last_id_;
+  call->id = next_id();
   call->linked = operator_of(wait.correlation);
   add_event(std::move(call), span, {libkineto::processId(), wait.system_thread});
   if (!types_.contains(ActivityType::CUDA_SYNC)) {

@@ -92,7 +92,6 @@ private:
   const Clock &clock_;
   const libkineto::getLinkedActivityCallback &linked_activity_;
   const std::set<libkineto::ActivityType> &types_;
-  int32_t last_id_ = 0;
   std::map<std::pair<Track, uint64_t>, Span> ranges_;
   std::map<Track, int64_t> busy_ns_;
   std::unique_ptr<FileOnly> file_ = std::make_unique<FileOnly>();

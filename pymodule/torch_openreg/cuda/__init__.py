@@ -48,7 +48,15 @@ def _hide_libraries() -> None:
 @functools.cache
 def finish() -> None:
     """Finish CUDA mode after the import of PyTorch. A second call does nothing."""
-    from torch_openreg import _gloo, _meta, _occl, _profiling, _symmetric_memory, inductor  # noqa: F401 - _meta registers kernels
+    from torch_openreg import (
+        _gloo,
+        _meta,  # noqa: F401 - registers kernels
+        _occl,
+        _profiling,
+        _semi_structured,
+        _symmetric_memory,
+        inductor,
+    )
 
     from . import (
         communication,
@@ -80,6 +88,7 @@ def finish() -> None:
     _releases.finish_cuda_mode()
     _gloo.install("cuda")
     _occl.install("cuda")
+    _semi_structured.install("CUDA")
     _symmetric_memory.install("cuda")
     _profiling.install("cuda")
     inductor.when_compiling("cuda")

@@ -1,8 +1,9 @@
 """Compares results with records of GPUs, made by tools/record_cuda_results.py.
 
 The first test runs the edges of the record: values at the limits of dtypes, divisions by zero, and
-which of several equal elements an operator chooses. The others test what the record showed, with
-other arguments: the kernels in pymodule/bridge/kernels, layouts, and functions in half precision.
+which of several equal elements an operator chooses. It also runs `mode` of PyTorch's operator
+database. The others test what the record showed, with other arguments: the kernels in
+pymodule/bridge/kernels, layouts, and functions in half precision.
 """
 
 import functools
@@ -22,7 +23,7 @@ from device import DEVICE
 ROOT = Path(__file__).resolve().parents[3]
 TOOL = ROOT / "tools" / "record_cuda_results.py"
 RECORDS = sorted((ROOT / "test" / "fixtures").glob("results-*.json.gz"))
-EDGES = ("edges: conversions", "edges: by scalars", "edges: ties", "edges: unary")
+EDGES = ("edges: conversions", "edges: by scalars", "edges: ties", "edges: unary", "mode")
 
 # What differs, by the name of the call. docs/limits.md has the reasons.
 EXPECTED = {
@@ -185,6 +186,15 @@ def test_chosen_elements_get_the_gradient():
     assert x.grad.tolist() == [0, 1, 1, 0, 0]
     assert x.kthvalue(4).indices.item() == 1
     assert x.mode().indices.item() == 3
+
+
+def test_mode_of_long_rows_is_one_of_the_most_frequent_values():
+    for length in (33, 700, 2048, 2049):
+        x = torch.arange(length, device=DEVICE).remainder_(length // 3).repeat(2, 1)
+        values, indices = x.mode(-1)
+        counts = (x == values[:, None]).sum(-1)
+        assert counts.tolist() == [x[0].bincount().max().item()] * 2
+        assert torch.equal(x.gather(1, indices[:, None])[:, 0], values)
 
 
 def test_empty_and_single_rows():

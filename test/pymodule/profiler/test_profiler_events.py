@@ -142,6 +142,17 @@ def test_arrow_leads_from_the_operator_to_its_work(tmp_path, close_gate):
     assert kernel["args"]["External id"] == operator["args"]["External id"]
 
 
+def test_numbers_of_links_are_not_used_twice():
+    x = square()
+    seen = set()
+    for _ in range(2):
+        for event in recorded(lambda: x @ x).profiler.kineto_results.events():
+            if event.correlation_id() and event.device_type() == torch.autograd.DeviceType.CPU:
+                assert event.correlation_id() not in seen
+                seen.add(event.correlation_id())
+    assert seen
+
+
 def test_operators_have_their_kernels():
     x, y = square(), square(1)
 
