@@ -139,8 +139,10 @@ def _cuda_cudaHostAllocator() -> int:
     raise NotImplementedError("_cuda_cudaHostAllocator: openreg has no cudaHostAllocator")
 
 
-def _cuda_jiterator_compile_and_launch_kernel(*args: Any, **kwargs: Any) -> Any:
-    raise NotImplementedError("torch.cuda.jiterator: openreg cannot compile CUDA kernels")
+def _cuda_jiterator_compile_and_launch_kernel(*arguments: Any) -> Any:
+    from . import jiterator
+
+    return jiterator.compile_and_launch(*arguments)
 
 
 def _refuse_nvrtc() -> Any:

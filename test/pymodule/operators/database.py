@@ -106,12 +106,14 @@ def main():
     # Samples seed all accelerators, and an absent one stores a traceback of the call for later.
     torch.mtia.manual_seed_all = torch.xpu.manual_seed_all = lambda seed: None
     failing, misplaced = {}, []
-    for info in op_db:
+    # Those of jiterator are compiled for each dtype; cuda/test_jiterator.py tests them.
+    operators = [info for info in op_db if not info.name.startswith("jiterator")]
+    for info in operators:
         before = torch_openreg._C._misplaced_allocations()
         failing.update(what_fails(info))
         if torch_openreg._C._misplaced_allocations() > before:
             misplaced.append(info.full_name)
-    running = [pair for info in op_db for pair in what_runs(info)]
+    running = [pair for info in operators for pair in what_runs(info)]
     report = {"failing": failing, "running": running, "misplaced": misplaced}
     json.dump(report, sys.stdout)
 

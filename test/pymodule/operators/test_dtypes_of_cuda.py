@@ -14,16 +14,9 @@ from device import DEVICE
 
 ALL = None
 INTEGERS = ("int16", "int32", "int64", "int8", "uint8")
-SOURCE = "compiles a kernel for a GPU from source"
 
 # Pairs that the database lists for CUDA but that fail here: exactly these, with the reason.
-MISSING = {
-    "jiterator_2inputs_2outputs": (ALL, SOURCE),
-    "jiterator_4inputs_with_extra_args": (ALL, SOURCE),
-    "jiterator_binary": (ALL, SOURCE),
-    "jiterator_binary_return_by_ref": (ALL, SOURCE),
-    "jiterator_unary": (ALL, SOURCE),
-}
+MISSING = {}
 if DEVICE == "cuda":
     BLOCKS = "the CPU's kernel has no scales for blocks of 128 elements, which need CUDA 12.9"
     MISSING["torch._scaled_mm_v2"] = (("float8_e4m3fn",), BLOCKS)
