@@ -72,7 +72,11 @@ public:
     if (lists_[0].empty() || !have_equal_lengths() || elements() == 0) {
       return false;
     }
-    const auto dtype = lists_[0][0].scalar_type();
+    const at::Tensor &first = lists_[0][0];
+    if (first.device().type() != kDeviceType) {
+      return false; // only the number is on a device
+    }
+    const auto dtype = first.scalar_type();
     if ((at::isIntegralType(dtype, /*includeBool=*/true) && !rule.takes_integers) ||
         (at::isComplexType(dtype) && !rule.takes_complex) ||
         (rule.is_norm && !has_kernel_for_order(numbers_[0]))) {

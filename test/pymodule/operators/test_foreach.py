@@ -72,6 +72,11 @@ def test_list_and_numbers_of_different_lengths_are_refused():
         torch._foreach_mul(tensors(), [1.0, 2.0, 3.0])
 
 
+def test_list_on_the_host_with_a_number_on_the_device_is_refused():
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch._foreach_mul([torch.arange(4.0)], torch.tensor(2.0, device=DEVICE))
+
+
 def test_numbers_of_another_dtype_change_the_dtype():
     (result,) = torch._foreach_mul([torch.arange(4, device=DEVICE)], 0.5)
     assert result.tolist() == [0, 0.5, 1, 1.5]

@@ -159,7 +159,7 @@ public:
     }
     to->user_flags = from->user_flags;
     const auto device = static_cast<c10::DeviceIndex>(to->device);
-    run_on_stream(device, [=] { openreg_copy(destination, source, bytes); });
+    run_on_stream(device, [=] { return openreg_copy(destination, source, bytes); });
     int stream = OPENREG_STREAM_DEFAULT;
     check(openreg_stream_current(device, &stream));
     if (stream != from->stream) { // on its own stream, freed memory is reused in order anyway
