@@ -95,7 +95,7 @@ test: test-c $(package) ## run the tests that every change must pass, of the C l
 	    $$(grep -rl --include='test_*.py' openreg_only test/pymodule); \
 	fi
 
-# CI has no time for all of `make test`. A hash of the sources chooses half of the files for each mode.
+# CI has no time for all of `make test`. A hash of the sources chooses the mode of each file.
 .PHONY: test-part
 test-part: test-c $(package) ## run each Python test file in one of the modes of `make test`, and all C tests
 	$(step) 'Python tests, cuda mode, a part' env OPENREG_DEVICE_TYPE=cuda $(pytest) \

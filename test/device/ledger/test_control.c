@@ -137,7 +137,7 @@ CHILD_TEST(a_control_file_that_is_too_short_is_refused) {
 REFUSED_HEADER_TEST(a_control_file_with_another_magic_is_rejected, header.magic[0] = 'O',
                     "it does not begin with 'openreg'")
 REFUSED_HEADER_TEST(a_control_file_of_another_version_is_refused, header.version++,
-                    "it has version 3")
+                    "it has version 4")
 REFUSED_HEADER_TEST(a_control_file_without_devices_is_refused, header.device_count = 0,
                     "it has 0 devices")
 REFUSED_HEADER_TEST(a_control_file_with_too_many_devices_is_refused, header.device_count = 65,
