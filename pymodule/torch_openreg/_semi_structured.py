@@ -114,7 +114,7 @@ def _cutlass_linear(
 ) -> Tensor:
     columns = input.reshape(-1, input.shape[-1]).t()
     result = _cutlass_addmm(bias, weight, meta, columns, out_dtype=out_dtype, activation=activation)
-    return result.t().reshape(*input.shape[:-1], -1).contiguous()
+    return result.t().reshape(*input.shape[:-1], -1)
 
 
 # ---- cuSPARSELt ----------------------------------------------------------------------------------

@@ -5,18 +5,20 @@ strides fails in compiled code, or gives wrong values there.
 """
 
 import warnings
+from unittest import mock
 
 import pytest
 import torch
 import torch._dynamo  # registers what tracing needs
 import torch.nn.functional as F  # noqa: N812
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.sparse._semi_structured_conversions import sparse_semi_structured_from_dense_cutlass
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch_openreg import _C
 from torch_openreg._releases import RELEASE
 
-from device import DEVICE
+from device import DEVICE, module
 
 aten = torch.ops.aten
 
@@ -38,6 +40,7 @@ OWN = {
 # With the reason why a tracer does not see them, or what else tests them.
 UNTRACED = {
     "aten::_copy_from": "below tracers, for copy_",
+    "aten::_cslt_compress": "PyTorch has no function for fake tensors",
     "aten::_copy_from_and_resize": "below tracers, for copy_",
     "aten::_nested_from_padded": "there are no fake tensors of nested layout",
     "aten::baddbmm.dtype": "PyTorch's own function for fake tensors raises TypeError",
@@ -295,6 +298,22 @@ def pointwise(make):
     ]
 
 
+def semi_structured(make):
+    matrix = torch.tensor([0, 0, 1, 1], device=DEVICE).half().tile((64, 32))
+    elements, meta = sparse_semi_structured_from_dense_cutlass(matrix)
+    x = make.floats(128, 16).detach().half()
+    bias = torch.ones(64, device=DEVICE).half()
+    compressed = torch._cslt_compress(matrix)
+    with mock.patch.object(module, "get_device_capability", lambda device=None: (8, 0)):
+        return [
+            torch._sparse_semi_structured_mm(elements, meta, x),
+            torch._sparse_semi_structured_addmm(bias, elements, meta, x),
+            torch._sparse_semi_structured_linear(x.t(), elements, meta, bias=bias),
+            torch._cslt_sparse_mm(compressed, x),
+            torch._cslt_sparse_mm(compressed, x, transpose_result=True),
+        ]
+
+
 def shuffles(make):
     rows, image = make.floats(2, 4, 6), make.floats(2, 4, 6, 6)
     aten.native_channel_shuffle(rows.detach(), 2)
@@ -344,6 +363,7 @@ PROGRAMS = {
     "bags of embeddings": bags,
     "integer products": integer_products,
     "pointwise": pointwise,
+    "semi_structured": semi_structured,
     "shuffles": shuffles,
     "factories": factories,
 }
