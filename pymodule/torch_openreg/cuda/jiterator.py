@@ -1,16 +1,18 @@
 """``torch.cuda.jiterator``: pointwise functions in C++ that a program brings as text.
 
-CUDA compiles them for the GPU. Here Inductor's compiler for the CPU does, and a call is one launch.
-As on CUDA, half precision is computed in float32.
+CUDA compiles them for the GPU. Here Inductor compiles them as kernels for the CPU, and a call is
+one launch. As on CUDA, half precision is computed in float32.
 """
 
 import functools
+import struct
 from collections.abc import Callable
-from ctypes import c_double, c_int64, c_void_p
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from torch_openreg import _C
 
 _TYPES = {
     torch.bool: "bool",
@@ -19,36 +21,44 @@ _TYPES = {
     torch.int16: "int16_t",
     torch.int32: "int32_t",
     torch.int64: "int64_t",
-    torch.float16: "c10::Half",
-    torch.bfloat16: "c10::BFloat16",
+    torch.float16: "at::Half",
+    torch.bfloat16: "at::BFloat16",
     torch.float32: "float",
     torch.float64: "double",
     torch.complex64: "std::complex<float>",
     torch.complex128: "std::complex<double>",
 }
 _SOURCE = """
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
 #include <complex>
 #include <cstdint>
+#include <cstring>
 #include <math.h>
 
 namespace {
 %(code)s
 
-template <class T> T number(double real, double) { return static_cast<T>(real); }
-template <> std::complex<float> number(double real, double imaginary) {
-  return {static_cast<float>(real), static_cast<float>(imaginary)};
+// A number of the call: the bits of its parts.
+template <class T> struct Number {
+  static T of(double real, double) { return static_cast<T>(real); }
+};
+template <class T> struct Number<std::complex<T>> {
+  static std::complex<T> of(double real, double imaginary) {
+    return {static_cast<T>(real), static_cast<T>(imaginary)};
+  }
+};
+double decode(int64_t bits) {
+  double value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
 }
-template <> std::complex<double> number(double real, double imaginary) { return {real, imaginary}; }
 
-template <class T> T load(const void *from, int64_t i) { return static_cast<const T *>(from)[i]; }
-template <> bool load(const void *from, int64_t i) { // any byte but 0 is true
-  return static_cast<const uint8_t *>(from)[i] != 0;
+template <class T> T load(const T *from, int64_t i) { return from[i]; }
+bool load(const bool *from, int64_t i) { // any byte but 0 is true
+  return reinterpret_cast<const uint8_t *>(from)[i] != 0;
 }
 } // namespace
 
-extern "C" void launch(int64_t count, void **inputs, void **outputs, const double *numbers) {
+extern "C" void kernel(%(parameters)s) {
   using Element = %(element)s;
   using Compute = %(compute)s;
   for (int64_t i = 0; i < count; ++i) {
@@ -57,38 +67,13 @@ extern "C" void launch(int64_t count, void **inputs, void **outputs, const doubl
 }
 """
 
-_operators = torch.library.Library("openreg", "FRAGMENT")
-_operators.define(
-    "run_pointwise(int function, Tensor[] inputs, Tensor(a!)[] outputs, Scalar[] numbers) -> ()"
-)
-_functions: list[Any] = []  # of the operator
-
-
-@torch.library.impl(_operators, "run_pointwise", "CPU")
-def _run(
-    function: int, inputs: list[Tensor], outputs: list[Tensor], numbers: list[complex]
-) -> None:
-    def addresses(tensors: list[Tensor]) -> Any:
-        return (c_void_p * len(tensors))(*[each.data_ptr() for each in tensors])
-
-    parts = [part for each in numbers for part in (complex(each).real, complex(each).imag)]
-    _functions[function](
-        c_int64(outputs[0].numel()),
-        addresses(inputs),
-        addresses(outputs),
-        (c_double * len(parts))(*parts),
-    )
-
 
 def _body(name: str, by_reference: bool, inputs: int, outputs: int, numbers: int) -> str:
     """Return the statements that compute the results at index i."""
-    arguments = [f"static_cast<Compute>(load<Element>(inputs[{n}], i))" for n in range(inputs)]
-    extra = [f"number<Compute>(numbers[{2 * n}], numbers[{2 * n + 1}])" for n in range(numbers)]
+    arguments = [f"static_cast<Compute>(load(input{n}, i))" for n in range(inputs)]
+    extra = [f"Number<Compute>::of(decode(real{n}), decode(imaginary{n}))" for n in range(numbers)]
     results = [f"result{n}" for n in range(outputs)]
-    stores = [
-        f"static_cast<Element *>(outputs[{n}])[i] = static_cast<Element>({results[n]});"
-        for n in range(outputs)
-    ]
+    stores = [f"output{n}[i] = static_cast<Element>({results[n]});" for n in range(outputs)]
     if by_reference:
         call = [f"Compute {', '.join(results)};"]
         call.append(f"{name}<Compute>({', '.join(arguments + results + extra)});")
@@ -98,19 +83,39 @@ def _body(name: str, by_reference: bool, inputs: int, outputs: int, numbers: int
 
 
 @functools.cache
-def _compile(code: str, name: str, body: str, dtype: torch.dtype) -> int:
-    """Return the number of a compiled function."""
-    from torch._inductor.codecache import CppCodeCache
+def _compile(
+    code: str,
+    name: str,
+    by_reference: bool,
+    dtype: torch.dtype,
+    inputs: int,
+    outputs: int,
+    numbers: int,
+) -> Any:
+    """Return a kernel. Its arguments are inputs, outputs, the parts of numbers, and a count."""
+    from torch._inductor.async_compile import AsyncCompile
 
-    is_half = dtype in (torch.float16, torch.bfloat16)
+    from torch_openreg.inductor.launches import launched_kernel
+
+    element = _TYPES[dtype]
+    parameters = [(f"const {element}*", f"input{n}") for n in range(inputs)]
+    parameters += [(f"{element}*", f"output{n}") for n in range(outputs)]
+    for n in range(numbers):
+        parameters += [("int64_t", f"real{n}"), ("int64_t", f"imaginary{n}")]
+    parameters.append(("int64_t", "count"))
     source = _SOURCE % {
         "code": code,
-        "element": _TYPES[dtype],
-        "compute": "float" if is_half else _TYPES[dtype],
-        "body": body,
+        "parameters": ", ".join(" ".join(each) for each in parameters),
+        "element": element,
+        "compute": "float" if dtype in (torch.float16, torch.bfloat16) else element,
+        "body": _body(name, by_reference, inputs, outputs, numbers),
     }
-    _functions.append(CppCodeCache.load(source, device_type="cpu").launch)
-    return len(_functions) - 1
+    kernel = launched_kernel(AsyncCompile(), name, [kind for kind, _ in parameters], source)
+    return kernel if isinstance(kernel, _C.CompiledKernel) else kernel.result()
+
+
+def _bits(number: float) -> int:
+    return struct.unpack("q", struct.pack("d", number))[0]
 
 
 def _operands(tensors: tuple[Tensor, ...]) -> tuple[list[Tensor], Callable[[], Tensor]]:
@@ -156,7 +161,14 @@ def compile_and_launch(
     with torch.no_grad():
         inputs, make = _operands(tensors)
         results = [make() for _ in range(outputs)]
-        body = _body(name, by_reference, len(inputs), outputs, len(numbers))
-        function = _compile(code, name, body, inputs[0].dtype)
-        torch.ops.openreg.run_pointwise(function, inputs, results, list(numbers.values()))
+        kernel = _compile(
+            code, name, by_reference, inputs[0].dtype, len(inputs), outputs, len(numbers)
+        )
+        parts = [
+            _bits(part)
+            for each in map(complex, numbers.values())
+            for part in (each.real, each.imag)
+        ]
+        if results[0].numel() > 0:
+            kernel(*inputs, *results, *parts, results[0].numel())
     return results[0] if outputs == 1 else tuple(results)

@@ -88,10 +88,22 @@ def test_call_follows_the_work_of_its_stream(add, close_gate):
     with torch.cuda.stream(side):
         gate = close_gate()
         x.add_(1)
-        gate.open()
         result = add(x, x)
+        assert not side.query()
+        gate.open()
     side.synchronize()
     assert result.tolist() == [4] * 4
+
+
+def test_call_can_be_captured(add):
+    x = torch.ones(4, device="cuda")
+    add(x, x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = add(x, x, alpha=2)
+    x.fill_(5)
+    graph.replay()
+    assert result.tolist() == [15] * 4
 
 
 def test_tensors_on_two_devices_are_refused(add):
