@@ -144,6 +144,15 @@ def everything_queued():
         device_module.synchronize(index)
 
 
+@pytest.fixture
+def nothing_queued():
+    """Run short launches at once, also if the tests queue everything."""
+    before = torch_openreg._C.queues_everything()
+    torch_openreg._C.set_queues_everything(False)
+    yield
+    torch_openreg._C.set_queues_everything(before)
+
+
 # A gate opens after this time and the test fails: something waited for the gate that should not
 # have. Correct waits take milliseconds, or seconds on a loaded machine.
 PATIENCE_SECONDS = 120

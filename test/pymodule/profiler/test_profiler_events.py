@@ -4,7 +4,6 @@ import threading
 
 import pytest
 import torch
-import torch_openreg._C
 from recording import CALLS, DEVICE_ACTIVITY, Trace, contains, end, recorded, square, track
 from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, record_function
@@ -83,14 +82,6 @@ def test_random_numbers_are_a_kernel(tmp_path):
     x = square()
     (event,) = Trace(recorded(x.normal_), tmp_path).work()
     assert event["name"] == "normal__kernel"
-
-
-@pytest.fixture
-def nothing_queued():
-    before = torch_openreg._C.queues_everything()
-    torch_openreg._C.set_queues_everything(False)
-    yield
-    torch_openreg._C.set_queues_everything(before)
 
 
 def test_inline_work_is_recorded(tmp_path, nothing_queued):

@@ -137,7 +137,7 @@ def kernels_of(work):
     }
 
 
-def test_an_operator_on_a_list_is_one_kernel():
+def test_an_operator_on_a_list_is_one_kernel(nothing_queued):
     first = [torch.ones(4, device=DEVICE) for _ in range(3)]
     second = [torch.ones(4, device=DEVICE) for _ in range(3)]
     assert kernels_of(lambda: torch._foreach_add_(first, second)) == {
